@@ -327,6 +327,7 @@ fn outcome(seq: u64, tokens: u64, timeline: Timeline) -> Outcome {
             reason: "length".into(),
         }),
         reply: Default::default(),
+        prompt_hash: None,
     }
 }
 

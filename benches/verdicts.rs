@@ -44,10 +44,11 @@ fn main() {
         .filter(|own| of("--servers").is_none_or(|part| own.name.contains(&part)))
         .collect();
     if has("--truths") || has("--check") {
-        // Those of series are formulas.
+        // Those of series are formulas, and an overload has none.
         let servers: Vec<Server> = servers
             .into_iter()
             .filter(|own| has("--check") || !matches!(own.kind, Kind::Series(_)))
+            .filter(|own| !own.overloaded())
             .collect();
         return truths(&servers, has("--check"));
     }
@@ -149,11 +150,8 @@ fn cells(servers: &[Server], sizes: &[usize], trials: usize, wanted: &str) -> Ve
         };
         let mut cells: Vec<Cell> = own.iter().map(blank).collect();
         for trial in (0..trials).skip(part).step_by(parts) {
-            let conditions = Conditions {
-                valid: true,
-                load: server.load(),
-            };
             let sample = server.sample(server.serve(n, (n as u64) << 32 | trial as u64));
+            let conditions = Conditions::of(&sample, server.load());
             for (cell, objective) in cells.iter_mut().zip(&own) {
                 let judged =
                     |easier: f64| rule(&objective.check(&server, easier), &sample, &conditions);

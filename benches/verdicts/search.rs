@@ -3,7 +3,7 @@
 use super::virtual_servers::{Objective, SERVERS, Served, Server, objectives};
 use llmscen_analysis::judge::{is_futile, pass_probability, required_samples};
 use llmscen_core::check::Check;
-use llmscen_core::schedule::search::{Probe, Search};
+use llmscen_core::schedule::search::{PASSES, Probe, Search};
 use llmscen_core::search::{Evidence, Goal, SearchSpec};
 use llmscen_core::stats::distributions::probability;
 use llmscen_core::stats::sequential::AlphaSpending;
@@ -83,17 +83,20 @@ const OUTRUN: f64 = 2.0;
 struct Tally {
     covered: usize,
     settled: usize,
-    /// Sum of |ln(answer ÷ edge)| of those that settled.
-    off: f64,
+    /// Searches with an answer, those of which a probe of the answer passed, and those whose answer is within the precision of the edge,
+    /// or within one user.
+    answered: usize,
+    passed: usize,
+    near: usize,
     requests: usize,
 }
 
 /// Prints a line for each cell whose server or objective has `wanted` in its name.
 pub fn table(seeds: u64, wanted: &str) {
     println!(
-        "| server and limit | edge in the interval | settled | error of the answer | requests |"
+        "| server and limit | edge in the interval | settled | answers | a probe of it passed | within 5 % or one user | requests |"
     );
-    println!("|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|");
     for cell in CELLS
         .iter()
         .filter(|cell| format!("{} {}", cell.server, cell.objective).contains(wanted))
@@ -115,22 +118,22 @@ pub fn table(seeds: u64, wanted: &str) {
         let sum = all.into_iter().fold(Tally::default(), |sum, own| Tally {
             covered: sum.covered + own.covered,
             settled: sum.settled + own.settled,
-            off: sum.off + own.off,
+            answered: sum.answered + own.answered,
+            passed: sum.passed + own.passed,
+            near: sum.near + own.near,
             requests: sum.requests + own.requests,
         });
         let percent = |count: usize| count as f64 * 100.0 / seeds as f64;
         println!(
-            "| {}: edge {}, `{}` | {:.0} % | {:.0} % | {} | {} |",
+            "| {}: edge {}, `{}` | {:.0} % | {:.0} % | {} | {} | {} | {} |",
             cell.server,
             cell.edge,
             cell.objective,
             percent(sum.covered),
             percent(sum.settled),
-            if sum.settled > 0 {
-                format!("{:.1} %", sum.off * 100.0 / sum.settled as f64)
-            } else {
-                "none settled".to_owned()
-            },
+            sum.answered,
+            sum.passed,
+            sum.near,
             sum.requests as u64 / seeds,
         );
     }
@@ -184,12 +187,20 @@ fn searched(server: &Server, check: &Check, edge: f64, seed: u64) -> Tally {
     let found = search.finding();
     let inside = found.interval.0.is_none_or(|low| low <= edge * 1.0001)
         && edge <= found.interval.1 * 1.0001;
-    let off = (found.answer.unwrap_or(low) / edge).ln().abs();
-    let settled = usize::from(found.converged);
+    let is_of_answer = |load: f64| found.answer == Some(load);
+    let passed = search
+        .probes()
+        .iter()
+        .any(|probe| is_of_answer(probe.load) && probe.evidence.pass_probability >= PASSES);
+    let is_near = |answer: f64| {
+        (answer / edge).ln().abs() <= PRECISION || closed && (answer - edge).abs() <= 1.0
+    };
     Tally {
         covered: usize::from(inside),
-        settled,
-        off: off * settled as f64,
+        settled: usize::from(found.converged),
+        answered: usize::from(found.answer.is_some()),
+        passed: usize::from(passed),
+        near: usize::from(found.answer.is_some_and(is_near)),
         requests,
     }
 }
@@ -218,6 +229,8 @@ fn probed(
         0
     };
     let mut served = own.serve(measured + before, seed);
+    // What cools down is neither judged nor counted here.
+    served.truncate(measured + before);
     served
         .iter_mut()
         .take(before)

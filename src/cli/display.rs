@@ -57,6 +57,8 @@ impl Display for NotesOnly<'_, '_> {
 
 /// Interval between plain progress lines.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(5);
+/// Time between two lines on the requests that are prepared.
+const PREPARING_INTERVAL: Duration = Duration::from_secs(2);
 
 /// A progress bar, or plain lines.
 pub struct LineDisplay<'a, 'b> {
@@ -146,17 +148,24 @@ impl<'a, 'b> LineDisplay<'a, 'b> {
             bar.set_message(amount);
         } else if step.total == Some(step.done) && step.unit == "bytes" {
             self.print_line(&format!("downloaded the dataset ({amount})"));
-        } else if step.unit == "s"
-            && step.total.is_none()
-            && (step.done == 0 || self.last_line.elapsed() >= PLAIN_INTERVAL)
+        } else if step.unit == "s" && step.total.is_none() {
+            if step.done == 0 || self.last_line.elapsed() >= PLAIN_INTERVAL {
+                self.last_line = Instant::now();
+                let so_far = if step.done == 0 {
+                    String::new()
+                } else {
+                    format!(", {amount}")
+                };
+                self.print_line(&(step.words() + &so_far));
+            }
+        } else if matches!(step.unit, "sessions" | "requests")
+            && self.last_line.elapsed() >= PREPARING_INTERVAL
+            && step.total != Some(step.done)
         {
             self.last_line = Instant::now();
-            let so_far = if step.done == 0 {
-                String::new()
-            } else {
-                format!(", {amount}")
-            };
-            self.print_line(&(step.words() + &so_far));
+            let of = step.total.map(|total| format!(" of {total}"));
+            let of = of.unwrap_or_default();
+            self.print_line(&format!("{}, {}{of}", step.words(), step.done));
         }
         if step.total == Some(step.done) {
             self.remove_bar();

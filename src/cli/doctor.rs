@@ -13,6 +13,7 @@ use clap::Args;
 use llmscen_client::http::ServerIdentity;
 use llmscen_core::plan::CaseFilter;
 use llmscen_core::plan::Plan;
+use llmscen_core::url_secrets::redact_url;
 use llmscen_report::format::{bytes, millis, plain};
 use llmscen_telemetry::gpu::VisibleGpus;
 use llmscen_telemetry::gpu::nvml::Nvidia;
@@ -179,7 +180,7 @@ fn examine_server(
     env: &BTreeMap<String, String>,
     terminal: &mut Terminal,
 ) -> Exit {
-    print_fact("server", &request_url(url), terminal);
+    print_fact("server", &redact_url(&request_url(url)), terminal);
     let found = match identify(url, env, terminal) {
         Ok(found) => found,
         Err(exit) => return exit,
@@ -213,7 +214,7 @@ fn examine_server(
         Ok(sent) => {
             let exit = print_exchange(&sent, model, terminal);
             if exit == Exit::Pass {
-                terminal.status(&format!("next: llmscen init --url {url}"));
+                terminal.status(&format!("next: llmscen init --url {}", redact_url(url)));
             }
             exit
         }

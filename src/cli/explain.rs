@@ -9,7 +9,7 @@ use llmscen_scenario::{FieldHelp, field_help, setting_named};
 use std::fmt::Write;
 
 /// Words with a meaning of their own: name, exit code, meaning, what to do.
-const WORDS: [(&str, &str, &str); 10] = [
+const WORDS: [(&str, &str, &str); 13] = [
     (
         "PASS",
         "Every objective is met at its confidence (95% by default). Exit code 0.",
@@ -49,6 +49,21 @@ const WORDS: [(&str, &str, &str); 10] = [
         "baseline",
         "The statistics of an earlier run in a file that you commit. An objective refers to it: ttft.p95 <= 1.10 * baseline.",
         "Create or extend it: llmscen baseline update RUN_DIR --to baseline.json",
+    ),
+    (
+        "effective_n",
+        "Effective sample size: the number of independent requests with the same information. Consecutive requests share a queue and a batch, so their values are correlated. It is n divided by the design effect, and verdicts use it in place of n.",
+        "Measure longer: more load.duration or load.requests, or more rounds. A higher rate adds correlated requests and little information.",
+    ),
+    (
+        "design effect",
+        "By how much correlation inflates the variance of a result: the variance of the measured requests divided by that of as many independent ones. 1 means independent. n divided by it is effective_n.",
+        "Compare it at several loads: it grows near saturation, where queues are long. Lower the load, or measure longer.",
+    ),
+    (
+        "bound",
+        "One-sided confidence bound of an observed value (95% by default): the true value is worse than it in 5% of runs at most. `< 200ms` passes if the upper bound is below 200 ms, and fails if the lower bound is above it. In between it is INCONCLUSIVE.",
+        "More requests move the bound towards the observed value. `confidence` of an objective sets its level.",
     ),
     (
         "closed loop",
@@ -102,7 +117,7 @@ fn text(topic: &str) -> Option<String> {
     };
     let word = WORDS
         .iter()
-        .find(|(word, ..)| word.eq_ignore_ascii_case(by_code));
+        .find(|(word, ..)| plain(word) == plain(by_code));
     if let Some((word, meaning, action)) = word {
         return Some(format!("{word}\n  {meaning}\n\n  to do     {action}"));
     }
@@ -128,6 +143,11 @@ fn text(topic: &str) -> Option<String> {
     }
     let field = field_help(&lower).or_else(|| field_help(&setting_named(&lower, false)?.path));
     field.as_ref().map(field_text)
+}
+
+/// A name without case, with a space for an underscore.
+fn plain(name: &str) -> String {
+    name.to_lowercase().replace('_', " ")
 }
 
 fn metric_text(metric: Metric) -> String {
@@ -318,6 +338,14 @@ mod tests {
             assert!(text(word).is_some(), "{word}");
         }
         assert_eq!(text("4"), text("INVALID"));
+        for (topic, meaning) in [
+            ("effective_n", "Effective sample size"),
+            ("design effect", "correlation inflates the variance"),
+            ("bound", "One-sided confidence bound"),
+        ] {
+            assert!(text(topic).unwrap().contains(meaning), "{topic}");
+        }
+        assert_eq!(text("design_effect"), text("design effect"));
         assert!(text("server.waiting").unwrap().contains("Telemetry"));
     }
 

@@ -157,7 +157,11 @@ fn progress_object(event: &str, case: &str, round: u32, progress: &Progress) -> 
         "e2e_ms_p99": progress.e2e_ms_p99,
         "elapsed_s": progress.elapsed_s,
         "left_s": progress.left_s,
-        "outcomes": { "warmup": outcomes(Phase::Warmup), "measured": outcomes(Phase::Measured) },
+        "outcomes": {
+            "warmup": outcomes(Phase::Warmup),
+            "measured": outcomes(Phase::Measured),
+            "cooldown": outcomes(Phase::Cooldown),
+        },
         "token_events": progress.totals.events,
         "prompt_tokens": progress.totals.prompt_tokens,
         "output_tokens": progress.totals.output_tokens,
@@ -253,7 +257,7 @@ mod tests {
         }));
         assert_eq!(
             line["outcomes"],
-            json!({"warmup": {"ok": 2}, "measured": {"ok": 5, "http_5xx": 1}})
+            json!({"warmup": {"ok": 2}, "measured": {"ok": 5, "http_5xx": 1}, "cooldown": {}})
         );
         assert_eq!(
             (

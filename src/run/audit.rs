@@ -1,6 +1,6 @@
 //! The self-audit of a case over its rounds: delays and failures of the load generator that could affect a verdict.
 //!
-//! [`audit`] covers the case as a whole, [`Audited::verdicts`] each objective: whether the load generator could have flipped the verdict.
+//! [`Audited::examine`] covers the case as a whole, [`Audited::verdicts`] each objective: whether the load generator could have flipped the verdict.
 //! The rules are in docs/explanation/self-audit.md.
 
 mod cache;
@@ -12,7 +12,7 @@ pub(crate) mod tests;
 pub(crate) use shards::{ShardAudit, audit_shards, ttft_notes};
 
 use http::Uri;
-use llmscen_analysis::{Accepted, CaseFacts, End, Lateness, Sample, Table, judge};
+use llmscen_analysis::{Accepted, CaseFacts, End, Sample, Table, idle_factor, judge, slow_down};
 use llmscen_core::check::Verdict;
 use llmscen_core::early_stop::EarlyStop;
 use llmscen_core::endpoint::is_loopback;
@@ -36,9 +36,12 @@ const MIN_NOTED_SHARE: f64 = 0.25;
 /// Confidence that a worker thread was stalled for more than the limit.
 const STALL_CONFIDENCE: f64 = 0.95;
 
+/// Stalls do not explain a latency that exceeds its limit by this multiple of their mean lateness.
+const FROZEN_MARGIN: f64 = 10.0;
+
 /// The input of a self-audit.
 #[derive(Clone, Copy)]
-pub struct Audited<'a> {
+pub(crate) struct Audited<'a> {
     /// The case.
     pub case: &'a Case,
     /// Its rounds.
@@ -51,36 +54,37 @@ pub struct Audited<'a> {
     pub limits: &'a AuditLimits,
     /// The seed of the run.
     pub seed: Seed,
+    /// The audit of its shards.
+    pub shards: &'a ShardAudit,
 }
 
 /// The findings of a self-audit, by the verdicts they affect.
 #[derive(Clone, Debug, Default)]
-pub struct Findings {
+pub(crate) struct Findings {
     /// The run did not happen as planned, or measured something else: every verdict is invalid.
     pub invalidating: Vec<String>,
     /// The load was lower than planned: no verdict that the server is good enough is valid.
     not_offered: Vec<String>,
+    /// Users of a closed loop were idle for too large a share of their time.
+    idle: Option<String>,
     /// Worker threads were stalled for too large a share of the time.
     stalled: Option<String>,
-    /// p99 of the lateness of the timer ticks, in milliseconds.
-    stall_ms_p99: Option<f64>,
+    /// Mean lateness of a worker thread in milliseconds, of stalls that count.
+    frozen_ms: f64,
+    /// Repeated prompts were answered from a cache: no verdict that the server is fast enough is valid.
+    answers_cached: Option<String>,
     /// A worker thread used all of its CPU core.
     busy: Option<String>,
     /// Share of the planned load that was missing.
     missing_load: f64,
-    /// Send delay p99 in milliseconds, if above the limit.
-    delay_p99: Option<f64>,
+    /// Send delay p99 in milliseconds, if above the limit, and the shard that it is of.
+    delay_p99: Option<(f64, Option<String>)>,
     /// Accepted delays.
     accepted: Accepted,
     /// Probable cause of the delays.
     cause: Option<String>,
     /// Whether requests failed for lack of file descriptors or ports.
     own_failures: bool,
-}
-
-/// The audit of one case.
-pub fn audit(audited: &Audited<'_>) -> Audit {
-    audited.examine().0
 }
 
 impl<'a> Audited<'a> {
@@ -154,6 +158,9 @@ impl<'a> Audited<'a> {
         } else {
             self.check_delays(&mut audit, local)
         };
+        findings
+            .invalidating
+            .splice(0..0, self.shards.invalidating.clone());
         let short = short_rate(&audit, sample.counts.scheduled, limits.achieved);
         match short {
             Some(why) if is_old || why.starts_with(OFF_PLAN) => findings.invalidating.push(why),
@@ -172,6 +179,10 @@ impl<'a> Audited<'a> {
             .get(&FailureKind::ToolStall)
             .copied()
             .unwrap_or(0);
+        let without_file = match self.shards.without_file.as_slice() {
+            [] => without_file.into_iter().collect(),
+            named => named.to_vec(),
+        };
         let failures = without_file.into_iter().chain(stalled_requests(stalled));
         if is_old {
             &mut findings.invalidating
@@ -182,6 +193,7 @@ impl<'a> Audited<'a> {
         findings
             .invalidating
             .extend(cache::reason(cached, limits.cache, case, self.seed.0));
+        findings.answers_cached = cache::repeated_reason(case, sample, limits);
         findings
             .invalidating
             .extend(unsent_held(&sample.counts, limits.achieved));
@@ -190,7 +202,9 @@ impl<'a> Audited<'a> {
         audit.reasons = findings
             .invalidating
             .iter()
+            .chain(&findings.answers_cached)
             .chain(&findings.not_offered)
+            .chain(&findings.idle)
             .chain(&findings.stalled)
             .chain(&findings.busy)
             .cloned()
@@ -226,8 +240,16 @@ impl<'a> Audited<'a> {
             timestamps: true,
             ..Accepted::default()
         };
+        let shards = self.shards;
+        let delayed = shards
+            .delayed
+            .iter()
+            .filter_map(|shard| shard.reason.clone());
+        let of_shards = delayed
+            .chain(shards.stalled.clone())
+            .chain(shards.busy.clone());
         Findings {
-            invalidating,
+            invalidating: invalidating.into_iter().chain(of_shards).collect(),
             accepted,
             ..Findings::default()
         }
@@ -260,9 +282,16 @@ impl<'a> Audited<'a> {
                 worst(|worker| worker.frozen_ms),
             );
         }
-        let delays_accepted = audit
+        let delay_p99 = audit
             .schedule_lag_ms_p99
-            .is_none_or(|lag| lag <= limits.lag_p99.millis());
+            .filter(|lag| *lag > limits.lag_p99.millis())
+            .map(|p99| (p99, None));
+        // The requests of a shard have its delays, however few they are of all.
+        let delayed = self.shards.delayed.as_ref();
+        let delay_p99 = delayed
+            .map(|shard| (shard.p99_ms, Some(shard.name.clone())))
+            .or(delay_p99);
+        let delays_accepted = delay_p99.is_none();
         let stall_ms = audit.frozen_ms.filter(|_| counts).unwrap_or(0.0);
         audit.idle = idle_share(
             sample,
@@ -280,7 +309,7 @@ impl<'a> Audited<'a> {
                     against(Some(limit), limit, Unit::Share)
                 ))
             };
-        let not_offered = exceeds(audit.idle, limits.idle, "idle", &|share| {
+        let idle = exceeds(audit.idle, limits.idle, "idle", &|share| {
             format!("users waited for the load generator for {share} of their time")
         });
         let stalled_share = workers
@@ -301,19 +330,29 @@ impl<'a> Audited<'a> {
             "cpu",
             &|share| format!("one worker thread used {share} of a CPU core"),
         );
+        let named = |own: Option<String>, shard: &Option<String>| {
+            own.map(|own| shard.clone().unwrap_or(own))
+        };
+        let stalled = named(stalled, &self.shards.stalled);
+        let busy = named(busy, &self.shards.busy);
+        let delayed = delayed.and_then(|shard| shard.reason.clone());
+        let causes: Vec<String> = delayed
+            .into_iter()
+            .chain(lateness_cause(self.case, sample))
+            .collect();
         Findings {
-            not_offered: not_offered.into_iter().collect(),
+            idle,
             stalled,
-            stall_ms_p99: audit.stall_ms_p99,
+            frozen_ms: stall_ms,
             busy,
             missing_load: audit.idle.unwrap_or(0.0),
-            delay_p99: audit.schedule_lag_ms_p99.filter(|_| !delays_accepted),
+            delay_p99,
             accepted: Accepted {
                 stall: limits.stall_p99,
                 delays: delays_accepted,
                 timestamps: local,
             },
-            cause: lateness_cause(self.case, sample),
+            cause: (!causes.is_empty()).then(|| causes.join("; ")),
             ..Findings::default()
         }
     }
@@ -346,10 +385,10 @@ impl<'a> Audited<'a> {
         let checks = &self.case.checks;
         let load = judge::LoadKind::of_shape(&self.case.load.shape);
         let rule = |sample: &Sample, valid: bool| -> Vec<Verdict> {
-            checks
-                .iter()
-                .map(|check| judge::rule(check, sample, &judge::Conditions { valid, load }))
-                .collect()
+            let mut conditions = judge::Conditions::of(sample, load);
+            conditions.valid = valid;
+            let rule = |check| judge::rule(check, sample, &conditions);
+            checks.iter().map(rule).collect()
         };
         if let Some(why) = findings.invalidating.first() {
             let explained = |verdict: Verdict| match verdict.note.as_deref() {
@@ -372,22 +411,59 @@ impl<'a> Audited<'a> {
         } else {
             llmscen_analysis::measure_lateness(table, facts, findings.accepted)
         };
-        let late = late.or_else(|| {
-            (findings.missing_load > 0.0 && checks.iter().any(objective::is_throughput))
-                .then(Lateness::default)
-        });
-        let ends = late.map(|late| {
-            [End::Slow, End::Fast]
-                .map(|end| rule(&late.shift(self.sample, end, findings.missing_load), true))
-        });
-        let mut ends = ends.map(|ends| ends.map(Vec::into_iter));
-        let audited = rule(self.sample, true).into_iter().map(|measured| {
-            let ends = ends
-                .as_mut()
-                .and_then(|[slow, fast]| Some([slow.next()?, fast.next()?]));
-            objective::audit_verdict(measured, ends, findings)
+        let needs_ends = findings.missing_load > 0.0 && checks.iter().any(objective::is_throughput);
+        let has_ends = late.is_some() || needs_ends;
+        let late = late.unwrap_or_default();
+        let shift = |end, margin_ms| late.shift(self.sample, end, findings.missing_load, margin_ms);
+        let nothing = || vec![None; checks.len()];
+        let read = |sample: &Sample| -> Vec<Option<Verdict>> {
+            rule(sample, true).into_iter().map(Some).collect()
+        };
+        let slowest = (has_ends || findings.idle.is_some()).then(|| shift(End::Slow, 0.0));
+        let slow = slowest
+            .as_ref()
+            .filter(|_| has_ends)
+            .map_or_else(nothing, read);
+        let fast = has_ends.then(|| shift(End::Fast, 0.0));
+        let fast = fast.as_ref().map_or_else(nothing, read);
+        let margin_ms = FROZEN_MARGIN * findings.frozen_ms;
+        let fastest = findings
+            .stalled
+            .is_some()
+            .then(|| shift(End::Fast, margin_ms));
+        let with_margin = fastest.as_ref().map_or_else(nothing, read);
+        let under_load = slowest
+            .filter(|_| findings.idle.is_some())
+            .map_or_else(nothing, |slow| {
+                self.rule_under_load(&slow, findings.missing_load)
+            });
+        let readings = slow.into_iter().zip(fast).zip(with_margin).zip(under_load);
+        let audited = rule(self.sample, true).into_iter().zip(readings);
+        let audited = audited.map(|(measured, (((slow, fast), with_margin), under_load))| {
+            let readings = objective::Readings {
+                ends: slow.zip(fast).map(|(slow, fast)| [slow, fast]),
+                with_margin,
+                under_load,
+            };
+            objective::audit_verdict(measured, readings, findings)
         });
         audited.unzip()
+    }
+
+    /// The verdicts if users that were idle for this share of their time had not been; None for objectives whose value no factor bounds.
+    fn rule_under_load(&self, slow: &Sample, idle: f64) -> Vec<Option<Verdict>> {
+        let factor = idle_factor(idle);
+        let slowed = slow_down(slow, idle);
+        let timeout = self.case.target.timeouts.total.millis();
+        let mut waits = slowed.requests.values(Metric::E2eService);
+        let times_out = waits.any(|wait| wait >= timeout);
+        let load = judge::LoadKind::of_shape(&self.case.load.shape);
+        let conditions = judge::Conditions::of(&slowed, load);
+        let rule = |check| {
+            let check = objective::under_load(check, factor, times_out)?;
+            Some(judge::rule(&check, &slowed, &conditions))
+        };
+        self.case.checks.iter().map(rule).collect()
     }
 }
 

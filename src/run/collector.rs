@@ -29,6 +29,7 @@ use llmscen_core::mix::is_in_group;
 use llmscen_core::outcome::Outcome;
 use llmscen_datasets::token::Tokenizer;
 use llmscen_telemetry::process::lower_thread_priority;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -200,15 +201,7 @@ impl CollectorState {
             .iter()
             .find(|(name, _)| name.is_empty() || is_in_group(group, name));
         if let (Some((_, tokenizer)), Some(text)) = (tokenizer, text) {
-            outcome.counted.output = tokenizer.count(&text);
-            let has_other_count =
-                outcome.counted.output != Some(outcome.timeline.tokens.len() as u64);
-            // With one token per event the weights are no news.
-            if has_other_count && outcome.timeline.weights.is_empty() && !tokenizer.approximate() {
-                let weights = tokenizer.count_ranges(&text, &event_texts);
-                outcome.timeline.weights = weights.unwrap_or_default();
-                outcome.reply.weights_counted = !outcome.timeline.weights.is_empty();
-            }
+            count_output(&mut outcome, tokenizer, &text, &event_texts);
         }
         if let (Some(judge), Some(truths)) = (&mut self.answer_judge, truths) {
             let message = message.unwrap_or_default();
@@ -311,6 +304,28 @@ pub fn total_counters(gauges: &[Arc<LiveCounters>]) -> CounterTotals {
         .fold(CounterTotals::default(), |sum, worker| worker.add_to(sum))
 }
 
+/// Counts the output tokens of a reply, and those of each event unless the server did. With one token per event they are no news.
+fn count_output(
+    outcome: &mut Outcome,
+    tokenizer: &Tokenizer,
+    text: &str,
+    event_texts: &[Range<u32>],
+) {
+    let counts_events = outcome.timeline.weights.is_empty() && !tokenizer.approximate();
+    if !counts_events || event_texts.is_empty() {
+        outcome.counted.output = tokenizer.count(text);
+        return;
+    }
+    let Some((all, weights)) = tokenizer.count_ranges(text, event_texts) else {
+        return;
+    };
+    outcome.counted.output = Some(all);
+    if all != outcome.timeline.tokens.len() as u64 {
+        outcome.timeline.weights = weights;
+        outcome.reply.weights_counted = true;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -319,6 +334,34 @@ mod tests {
     use llmscen_core::request::PreparedRequest;
     use llmscen_core::units::Nanos;
     use std::io::Read;
+
+    #[test]
+    fn the_events_of_a_reply_are_counted_unless_each_is_a_token() {
+        let tokenizer = Tokenizer::builtin().into_exact();
+        let text = "one two three four";
+        let all = tokenizer.count(text).unwrap();
+        let counted = |ranges: &[Range<u32>]| {
+            let mut outcome = dropped_outcome(
+                &PreparedRequest::default(),
+                Phase::Measured,
+                Nanos::ZERO,
+                "",
+            );
+            outcome.timeline.tokens = vec![Nanos::ZERO; ranges.len()];
+            count_output(&mut outcome, &tokenizer, text, ranges);
+            assert_eq!(outcome.counted.output, Some(all));
+            (outcome.timeline.weights, outcome.reply.weights_counted)
+        };
+        let (weights, is_counted) = counted(&[0..7, 7..18]);
+        assert_eq!(
+            (weights.iter().sum::<u32>(), is_counted),
+            (all as u32, true)
+        );
+        assert_eq!(counted(&[]), (vec![], false));
+        let mut each = vec![0..18; 1];
+        each.resize(all as usize, 18..18);
+        assert_eq!(counted(&each), (vec![], false), "as many events as tokens");
+    }
 
     #[test]
     fn a_journal_error_halts_the_round_and_loses_no_outcome() {

@@ -160,7 +160,7 @@ pub enum RunError {
     },
     /// A session with branches, where the server keeps one line of turns per connection.
     #[error(
-        "session {seq} of the dataset has branches or sub-agents, and with `api: {api}` the server keeps the conversation of a connection, which has one turn after the other; use `openai-responses`"
+        "session {seq} of the dataset has branches, sub-agents or whole prompts, and with `api: {api}` the server keeps the conversation of a connection, which has one turn after the other; use `openai-responses`"
     )]
     Branches {
         /// Number of the session.

@@ -52,9 +52,9 @@ pub enum Event {
 /// A long preparation step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Preparing {
-    /// `downloading`, `counting`, `loading the model` or `starting`.
+    /// `downloading`, `counting`, `preparing`, `loading the model` or `starting`.
     pub what: &'static str,
-    /// `bytes`, `rows` or `s` (elapsed seconds).
+    /// `bytes`, `rows`, `sessions`, `requests` or `s` (elapsed seconds).
     pub unit: &'static str,
     /// Units so far.
     pub done: u64,
@@ -87,6 +87,7 @@ impl Preparing {
         match (self.what, self.unit) {
             ("loading the model", _) => self.what.to_owned(),
             (what, "s") => format!("{what} the server"),
+            (what, unit @ ("sessions" | "requests")) => format!("{what} {unit}"),
             (what, _) => format!("{what} the dataset"),
         }
     }

@@ -8,7 +8,7 @@ use crate::run::error::RunError;
 use crate::run::prepare::{RoundExtent, TraceCache};
 use crate::run::requests::conversation::prepare_first_turn;
 use crate::run::requests::tool_results::{MAPPING, has_tool_results};
-use llmscen_analysis::judge;
+use llmscen_analysis::{PER_USER, judge};
 use llmscen_core::check::{Check, RequestSet, Subject};
 use llmscen_core::dataset::{DatasetSpec, OnExhausted, Replies, Source};
 use llmscen_core::load::{Arrival, Shape, Warmup};
@@ -177,7 +177,16 @@ fn describe_requests(plan: &Plan, extents: &[RoundExtent]) -> String {
     } else {
         "warm-up included"
     };
-    match (known, unknown) {
+    let has_more = |case: &Case| {
+        let load = &case.load;
+        let is_limited = load.requests.is_some() || load.duration.is_some();
+        is_limited && load.cools_down(case.has_conversations())
+    };
+    let more = match plan.cases.iter().any(has_more) {
+        true => ", then more until the last one has ended",
+        false => "",
+    };
+    let described = match (known, unknown) {
         (known, 0) if plan.cases.iter().any(has_random_count) => {
             format!("about {known} ({counted})")
         }
@@ -187,7 +196,8 @@ fn describe_requests(plan: &Plan, extents: &[RoundExtent]) -> String {
             "{known} plus as many as the durations of {} allow",
             count_cases(unknown)
         ),
-    }
+    };
+    described + more
 }
 
 fn count_cases(n: usize) -> String {
@@ -414,7 +424,45 @@ pub fn undecidable(plan: &Plan) -> Vec<String> {
         .into_iter()
         .map(line)
         .chain(check_search_objectives(plan))
+        .chain(few_per_user(&cases))
         .collect()
+}
+
+/// A line for the closed loops that send too few requests per user for a throughput of steady sending.
+fn few_per_user(cases: &[Case]) -> Option<String> {
+    let few = |case: &&Case| {
+        let Shape::Closed { users } = case.load.shape else {
+            return false;
+        };
+        let is_of_sessions = |check: &Check| {
+            let metric = check.subject.metric();
+            metric.is_some_and(|metric| {
+                metric
+                    .cost_basis()
+                    .map_or(metric, |(rate, _)| rate)
+                    .is_session_rate()
+            })
+        };
+        // Each session is many requests.
+        let counts = !case.has_conversations() || case.checks.iter().any(is_of_sessions);
+        counts
+            && case
+                .load
+                .requests
+                .is_some_and(|most| most < PER_USER * u64::from(users))
+    };
+    let names: Vec<String> = cases
+        .iter()
+        .filter(few)
+        .map(|case| case.id.clone())
+        .collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "throughputs in {} may be those of the whole run, start and drain included, and limits on them INCONCLUSIVE: fewer than {PER_USER} \
+             requests per user",
+            list_names(&names, "cases")
+        )
+    })
 }
 
 /// Why an objective cannot be decided in a case.

@@ -313,9 +313,7 @@ fn starts_with_conversation(prompts: &dyn Prompts, context: &Context) -> Result<
             return Err(RunError::Interrupted);
         }
     }
-    Ok(prompts
-        .session(0)
-        .is_some_and(|first| first.turns.len() > 1))
+    Ok(prompts.session(0).is_some_and(|first| first.count() > 1))
 }
 
 /// The traces of arrivals opened so far. Cases with the same trace share it.

@@ -14,6 +14,7 @@ use crate::run::collector::live_metrics::{LiveMetrics, Spans};
 use crate::run::collector::tally::Tally;
 use crate::run::collector::{Collector, CollectorState, SharedCounts, total_counters};
 use crate::run::error::RunError;
+use crate::run::event::Event;
 use crate::run::execution::group::GroupRun;
 use crate::run::execution::local_model::{LogitsWriter, ModelSession};
 use crate::run::execution::managed_server::ManagedProcess;
@@ -33,6 +34,7 @@ use crate::run::round::preconnect::{
 };
 use crate::run::round::telemetry::Observer;
 use crate::run::worker::concurrency_limit::ConcurrencyLimit;
+use crate::run::worker::cooldown::Cooldown;
 use crate::run::worker::engine::Engine;
 use crate::run::worker::handle::{WorkerHandle, WorkerReport, worker_count};
 use crate::run::worker::session_runner::SessionRunner;
@@ -157,7 +159,11 @@ impl RoundStart {
 ///
 /// # Errors
 /// A request cannot be rendered, or `stop` was pressed: [`RunError::Interrupted`].
-pub fn prepare_round(input: &RoundInput<'_>, stop: Stop) -> Result<PreparedRound, RunError> {
+pub fn prepare_round(
+    input: &RoundInput<'_>,
+    stop: Stop,
+    context: &Context,
+) -> Result<PreparedRound, RunError> {
     let prompts = strided_prompts(&input.prepared.classes, &input.strides);
     let generator = RequestGenerator::new(
         input.case,
@@ -167,7 +173,9 @@ pub fn prepare_round(input: &RoundInput<'_>, stop: Stop) -> Result<PreparedRound
         input.shard,
     );
     let workers = worker_count(input.case, &input.split());
-    let request_queue = RequestQueue::start(generator, workers, &stop)?;
+    let request_queue = RequestQueue::start(generator, workers, &stop, |step| {
+        let _ = context.events.send(Event::Preparing(step));
+    })?;
     Ok(PreparedRound {
         prompts,
         request_queue,
@@ -365,8 +373,16 @@ impl<'a> RoundState<'a> {
             context.events.clone(),
             input.fail_fast.clone(),
         );
+        let workers = worker_count(input.case, &input.split());
+        let load = &input.case.load;
+        let senders = match load.shape.is_closed_loop() {
+            true => 0,
+            false => workers as u64,
+        };
+        let cooldown = Cooldown::new(load.cools_down(input.prepared.conversations), senders);
         let shared = SharedState::new(
-            &input.case.load,
+            load,
+            cooldown,
             input.shard,
             input.seed,
             clock,
@@ -387,9 +403,7 @@ impl<'a> RoundState<'a> {
             let switches = [&shared.exhausted, &shared.halt, &shared.stop].map(Clone::clone);
             ModelSession::new(host, input.case, clock, Some(&logits_writer), switches)
         });
-        let gauges = (0..worker_count(input.case, &input.split()))
-            .map(|_| Arc::default())
-            .collect();
+        let gauges = (0..workers).map(|_| Arc::default()).collect();
         RoundState {
             input,
             context,
@@ -534,6 +548,7 @@ impl<'a> RoundState<'a> {
                         .transpose()
                         .map_err(RunError::Thread)?,
                     beginning: Default::default(),
+                    measured_until: Default::default(),
                 })
             },
         )
@@ -582,7 +597,13 @@ impl<'a> RoundState<'a> {
             ..
         } = *self.input;
         let assignment = MixAssignment::new(case, seed, prepared.arrivals.as_ref());
-        row_usage::count_sent_rows(prepared, &self.input.strides, assignment, &tally.begun())
+        row_usage::count_sent_rows(
+            prepared,
+            &self.input.strides,
+            assignment,
+            &tally.begun(),
+            tally.last_cooldown,
+        )
     }
 
     /// Adds to `part` what was sent and why the round ended. `data_ended`: sessions before the dataset ended, if it did.

@@ -5,19 +5,20 @@
 
 mod probe_size;
 
-use crate::run::audit::{Audited, audit};
 use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::execution::rounds::Execution;
-use crate::run::outputs::summarize::shards_of_case;
+use crate::run::outputs::summarize::judge_sample;
 use crate::run::prepare::{Context, DatasetCache, PreparedCase};
 use crate::run::round::ProbeSize;
 use crate::run::search::probe_size::{reduced, share, slowdown};
-use llmscen_analysis::{CaseFacts, Sample, Table, judge, sample_round};
+use llmscen_analysis::{CaseFacts, Sample, Table, WholeReason, judge, sample_round};
+use llmscen_core::check::{Check, Ruling, Verdict};
 use llmscen_core::manifest::{Manifest, Part};
 use llmscen_core::metric::Metric;
 use llmscen_core::plan::{Case, Plan};
 use llmscen_core::schedule::halving::{Halving, groups};
+use llmscen_core::schedule::search::PASSES;
 use llmscen_core::search::{
     Candidacy, CapacitySearch, Evidence, Goal, ProbeReport, Purpose, SearchReport,
 };
@@ -27,6 +28,8 @@ use std::collections::btree_map::Entry;
 
 /// z-score of the slowdown above which a queue counts as growing.
 const MIN_SLOWDOWN: f64 = 2.0;
+/// The greatest probability of a pass where more requests do not decide a verdict; below [`PASSES`].
+const UNDECIDED: f64 = 0.94;
 
 /// The first probe of a plan's capacity searches, prepared before anything is sent.
 pub struct PreparedSearch {
@@ -255,6 +258,7 @@ impl Prober<'_> {
 struct ProbeResult {
     evidence: Evidence,
     valid: bool,
+    verdicts: Vec<Verdict>,
     sample: Sample,
 }
 
@@ -289,30 +293,46 @@ fn evaluate_probe(plan: &Plan, case: &Case, table: &Table, part: &Part) -> Probe
         until: None,
     };
     let sample = sample_round(table, &facts, part.round);
-    let audited = Audited {
-        case: &probe_case,
-        parts: &[part],
-        rounds: 1,
-        sample: &sample,
-        limits: &plan.audit,
-        seed: plan.seed,
-    };
-    let of_shards = shards_of_case(plan, table, &facts, &sample);
-    let valid = audit(&audited).valid && of_shards.reasons.is_empty();
+    let (_, verdicts, _) = judge_sample(plan, table, &facts, (&sample, 1), &[]);
+    // Less load does not make the others pass: they are judged at the result.
+    let of_load = || verdicts.iter().filter(|it| !it.check.is_easier_with_load());
+    let has = |ruling: Ruling| of_load().any(|verdict| verdict.ruling == ruling);
+    // One objective that is certainly not met is enough to know that the load fails.
+    let valid = !has(Ruling::Invalid) || has(Ruling::Fail);
     // An invalid probe says nothing about the server.
     let chance = if valid {
-        // Less load does not make these pass: they are judged at the result.
-        let of_load = case.checks.iter().filter(|it| !it.is_easier_with_load());
-        judge::pass_probability(&of_load.cloned().collect::<Vec<_>>(), &sample)
+        let judged = || of_load().filter(|verdict| verdict.ruling != Ruling::Invalid);
+        let checks: Vec<Check> = judged().map(|verdict| verdict.check.clone()).collect();
+        let chance = judge::pass_probability(&checks, &sample);
+        // No further requests decide these verdicts: the queue grows, or the probe is too short.
+        let is_undecidable = |verdict: &Verdict| {
+            let (bound, need) = (verdict.bound, verdict.need);
+            verdict.ruling == Ruling::Inconclusive && bound.is_none() && need.is_none()
+        };
+        let load = judge::LoadKind::of_shape(&case.load.shape);
+        let conditions = judge::Conditions::of(&sample, load);
+        let is_overloaded = judged().any(|verdict| conditions.is_overloaded(&verdict.check));
+        match () {
+            () if has(Ruling::Fail) || is_overloaded => chance.min(1.0 - PASSES),
+            () if judged().all(|verdict| verdict.ruling == Ruling::Pass) => chance.max(PASSES),
+            () if judged().any(is_undecidable) => chance.min(UNDECIDED),
+            () => chance,
+        }
     } else {
         0.5
     };
     let slowdown = slowdown(&probe_case, &sample).filter(|z| valid && *z > MIN_SLOWDOWN);
     let holds = slowdown.map_or(chance, |z| chance.min(1.0 - probability(z)));
     let requests = sample.requests.len() as u64;
-    let goodput = goodput(case, &sample)
-        .filter(|_| valid)
-        .unwrap_or((0.0, f64::from(u8::from(!valid)) * f64::MAX.sqrt()));
+    let is_invalid_goodput = |verdict: &Verdict| {
+        verdict.ruling == Ruling::Invalid && verdict.check.subject.goodput_limits().is_some()
+    };
+    let goodput = match valid && !verdicts.iter().any(is_invalid_goodput) {
+        true => goodput(case, &sample)
+            .map(|(rate, error)| (rate, error + rate * whole_run_share(&sample)))
+            .unwrap_or_default(),
+        false => (0.0, f64::MAX.sqrt()),
+    };
     ProbeResult {
         evidence: Evidence {
             pass_probability: holds,
@@ -320,6 +340,7 @@ fn evaluate_probe(plan: &Plan, case: &Case, table: &Table, part: &Part) -> Probe
             goodput,
         },
         valid,
+        verdicts,
         sample,
     }
 }
@@ -342,6 +363,16 @@ fn goodput(case: &Case, sample: &Sample) -> Option<(f64, f64)> {
         .copied()
         .unwrap_or(0.0);
     (window > 0.0).then(|| (rate, (share * (1.0 - share) / n).sqrt() * n / window))
+}
+
+/// The share of a throughput that its start and drain may hide, where it is over the whole run.
+fn whole_run_share(sample: &Sample) -> f64 {
+    match sample.requests_window.whole {
+        Some(WholeReason::TooShort {
+            seconds, duration, ..
+        }) => duration / (seconds + duration),
+        Some(WholeReason::AboveLittle) | None => 0.0,
+    }
 }
 
 /// How long a probe sent requests, in seconds.
@@ -460,12 +491,9 @@ fn probe_report(
     let ProbeResult {
         evidence,
         valid,
+        verdicts,
         sample,
     } = result;
-    let conditions = judge::Conditions {
-        valid: *valid,
-        load: judge::LoadKind::of_shape(&case.load.shape),
-    };
     let hopeless = part.probe.is_some_and(|probe| probe.hopeless);
     // A probe that ended early has no rates, and an invalid one none of the server.
     let has_rates = *valid && !hopeless;
@@ -483,11 +511,7 @@ fn probe_report(
         pass_probability: valid.then_some(evidence.pass_probability),
         requests: evidence.requests,
         futile: hopeless,
-        verdicts: case
-            .checks
-            .iter()
-            .map(|check| judge::rule(check, sample, &conditions))
-            .collect(),
+        verdicts: verdicts.clone(),
         per_user_tps: mean(Metric::DecodeTps).filter(|_| has_rates),
         total_tps: sample
             .scalars

@@ -14,6 +14,7 @@
 //! runs. In a closed loop that happens in the poll in which the user's last response ended, before its outcome is built.
 
 pub(crate) mod concurrency_limit;
+pub(crate) mod cooldown;
 pub(crate) mod engine;
 pub(crate) mod handle;
 pub(crate) mod in_flight_limit;
@@ -25,9 +26,10 @@ pub(crate) mod timer;
 
 use crate::run::execution::stop::{Level, Stop};
 use crate::run::worker::concurrency_limit::{BatchBarrier, ConcurrencyLimit, FreeSlot};
+use crate::run::worker::cooldown::Cooldown;
 use crate::run::worker::engine::Engine;
 use crate::run::worker::in_flight_limit::InFlightLimit;
-use crate::run::worker::session_runner::{SessionRunner, UnsentTurns};
+use crate::run::worker::session_runner::{Outcomes, SessionRunner, UnsentTurns};
 use crate::run::worker::target_health::{TargetHealth, connect_failure};
 use crate::run::worker::timer::Timer;
 use async_channel::{Receiver, Sender};
@@ -57,6 +59,8 @@ const MEASURING_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Time limit for the last connection attempt to a target that does not respond.
 const LAST_CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// Time between two connections at the end of a round.
+const LAST_CONNECT_INTERVAL: Duration = Duration::from_millis(250);
 
 /// What the workers of a round share. Each worker has a clone.
 #[derive(Clone)]
@@ -67,6 +71,8 @@ pub struct SharedState {
     pub seed: Seed,
     /// What a closed loop may still send, and the end of any loop that a duration bounds.
     pub quota: Arc<Quota>,
+    /// The unmeasured requests after the measured ones.
+    pub cooldown: Arc<Cooldown>,
     /// `max_in_flight`.
     pub in_flight_limit: Option<Arc<InFlightLimit>>,
     /// Barrier of a static load.
@@ -93,6 +99,7 @@ impl SharedState {
     /// The state of a shard at the start of a round.
     pub fn new(
         load: &Load,
+        cooldown: Cooldown,
         shard: Shard,
         seed: Seed,
         clock: Clock,
@@ -104,6 +111,7 @@ impl SharedState {
             clock,
             seed,
             quota: Arc::new(Quota::new(load, shard)),
+            cooldown: Arc::new(cooldown),
             in_flight_limit: load.max_in_flight.map(in_flight_limit),
             barrier: if let Shape::Static { batch } = load.shape {
                 Some(Arc::new(BatchBarrier::new(batch)))
@@ -146,6 +154,8 @@ pub struct Worker {
     pub session_runner: Option<SessionRunner>,
     /// [`Worker::begin_due`] is running.
     pub beginning: Cell<bool>,
+    /// When it had sent its last measured request; None while it has more.
+    pub measured_until: Cell<Option<Nanos>>,
 }
 
 /// A request in flight. It ends on drop, so that the worker does not wait for it after a panic.
@@ -183,6 +193,7 @@ impl Worker {
     /// Sends until the schedule, the quota, the dataset or a switch ends it, then waits for requests in flight. Returns the time at
     /// which sending ended.
     pub async fn run(self: Rc<Self>) -> Nanos {
+        self.shared.target_health.enter();
         let tasks = [self.start_session_watch(), self.start_user_ramp()];
         self.engine.preconnect(&self.preconnect);
         self.timer
@@ -192,7 +203,7 @@ impl Worker {
         while let Some(scheduled) = self.next_request().await {
             self.send(scheduled).await;
         }
-        let ended = self.shared.clock.now();
+        let ended = self.end_measuring();
         if self.shared.holds {
             self.drop_due(ended).await;
         }
@@ -201,6 +212,7 @@ impl Worker {
         for task in tasks.into_iter().flatten() {
             task.abort();
         }
+        self.check_target_at_end().await;
         // Sessions in progress may have sent later turns.
         self.session_runner
             .as_ref()
@@ -214,6 +226,7 @@ impl Worker {
             biased;
             () = self.shared.stop.reached(Level::Drain) => None,
             () = self.shared.halt.reached(Level::Drain) => None,
+            () = self.shared.cooldown.is_over() => None,
             scheduled = async { if self.shared.closed { self.next_closed().await } else { self.next_open().await } } => scheduled,
         };
         // Tasks that wait for a switch wake one by one: a session that woke before this loop may already have freed its slot.
@@ -246,7 +259,7 @@ impl Worker {
             ready = ready => ready?,
             () = self.sending_end(&self.timer) => return None,
         };
-        let phase = self.shared.quota.admit(call.seq, intended)?;
+        let phase = self.admit(call.seq, intended)?;
         Some(ScheduledRequest {
             call,
             intended,
@@ -255,10 +268,52 @@ impl Worker {
         })
     }
 
+    /// The phase of a request of a closed loop; None when nothing more is sent.
+    fn admit(&self, seq: u64, now: Nanos) -> Option<Phase> {
+        let SharedState {
+            quota, cooldown, ..
+        } = &self.shared;
+        // Before the quota is asked: the cool-down must not end between the answer and the begin of the last measured request.
+        cooldown.begin();
+        let phase = quota.admit(seq, now);
+        if phase == Some(Phase::Measured) {
+            return phase;
+        }
+        cooldown.end();
+        if phase.is_some() {
+            return phase;
+        }
+        self.measured_until
+            .set(self.measured_until.get().or(Some(now)));
+        (cooldown.starts() && quota.admit_cooldown()).then_some(Phase::Cooldown)
+    }
+
+    /// Records that this worker has sent its last measured request. Returns when.
+    fn end_measuring(&self) -> Nanos {
+        let ended = self.measured_until.get();
+        if ended.is_none() && !self.shared.closed {
+            self.shared.cooldown.end();
+        }
+        let ended = ended.unwrap_or_else(|| self.shared.clock.now());
+        self.measured_until.set(Some(ended));
+        ended
+    }
+
     async fn next_open(&self) -> Option<ScheduledRequest> {
         let call = self.queue.recv().await.ok()?;
         let (intended, phase) = call.due?;
-        self.timer.until(self.shared.clock.instant(intended)).await;
+        match phase {
+            Phase::Measured => self.shared.cooldown.begin(),
+            Phase::Cooldown => {
+                self.end_measuring();
+            }
+            Phase::Warmup => {}
+        }
+        tokio::select! {
+            biased;
+            () = self.timer.until(self.shared.clock.instant(intended)) => {}
+            () = self.cooldown_deadline(), if phase == Phase::Cooldown => return None,
+        }
         if phase == Phase::Measured {
             self.shared.quota.begin(intended);
         }
@@ -268,6 +323,17 @@ impl Worker {
             phase,
             failed_connects: 0,
         })
+    }
+
+    /// Resolves at the end of the drain time after a duration, which ends the cool-down too; never if none ends the sending.
+    async fn cooldown_deadline(&self) {
+        match self.shared.quota.deadline().filter(|_| self.shared.timed) {
+            Some(end) => {
+                let over = self.shared.clock.instant(end + self.shared.drain_time);
+                tokio::time::sleep_until(over.into()).await;
+            }
+            None => std::future::pending().await,
+        }
     }
 
     /// Resolves when a duration ends the sending; never if none does.
@@ -302,7 +368,7 @@ impl Worker {
                 self.concurrency_limit.put_back(slot);
                 break;
             };
-            let Some(phase) = self.shared.quota.admit(call.seq, slot.since) else {
+            let Some(phase) = self.admit(call.seq, slot.since) else {
                 self.shared.exhausted.press();
                 break;
             };
@@ -352,9 +418,7 @@ impl Worker {
     /// Resolves at the end of the drain time after a duration ended the sending; never if none does.
     async fn drain_time_over(&self) {
         self.sending_end(&self.timer).await;
-        let deadline = self.shared.quota.deadline().unwrap_or_default();
-        let over = self.shared.clock.instant(deadline + self.shared.drain_time);
-        tokio::time::sleep_until(over.into()).await;
+        self.cooldown_deadline().await;
     }
 
     /// Records a request that found no free slot.
@@ -365,6 +429,7 @@ impl Worker {
             phase,
             ..
         } = scheduled;
+        self.end_measured(phase);
         let limit = limit.limit;
         let (at, why) = if self.shared.holds {
             let now = self.shared.clock.now();
@@ -379,15 +444,10 @@ impl Worker {
         let mut first = dropped_outcome(&call, call.phase_in(phase), intended, &why);
         first.timeline.end = at;
         let rest = UnsentTurns::new(&call, phase).drop_later(intended, &why);
-        let mut outcomes = vec![CompletedCall::bare(first)];
-        outcomes.extend(rest);
+        let mut outcomes = rest.after(CompletedCall::bare(first));
         // Arrivals that a stop kept from being sent show nothing of the server, as requests that it cancels.
         if self.shared.holds && !self.may_send() {
-            for finished in &mut outcomes {
-                if let Err(failure) = &mut finished.outcome.end {
-                    failure.kind = FailureKind::Cancelled;
-                }
-            }
+            outcomes.set_kind(FailureKind::Cancelled);
         }
         self.deliver_all(outcomes).await;
     }
@@ -458,18 +518,29 @@ impl Worker {
                 failed_connects,
             };
             let last_outcomes = session_runner.run_session(self, first).await;
+            self.end_measured(phase);
             return self.conclude(last_outcomes, failed_connects).await;
         }
         let ended = self
             .engine
             .call(call, intended, phase, self.cancelled())
             .await;
+        self.end_measured(phase);
         let Some(over_at) = ended.over_at() else {
-            return self.conclude(vec![ended.complete()], failed_connects).await;
+            return self
+                .conclude(ended.complete().into(), failed_connects)
+                .await;
         };
         self.release(over_at, 0);
         let_ready_tasks_run().await;
         self.deliver(ended.complete()).await;
+    }
+
+    /// Counts the end of a request or session of this phase, before its slot is free for the next one.
+    fn end_measured(&self, phase: Phase) {
+        if phase == Phase::Measured {
+            self.shared.cooldown.end();
+        }
     }
 
     /// Frees the slot of a request or session that was over at `at`, and begins what is due. `failed_connects`: consecutive
@@ -500,7 +571,7 @@ impl Worker {
             .await;
     }
 
-    async fn deliver_all(&self, outcomes: Vec<CompletedCall>) {
+    pub(crate) async fn deliver_all(&self, outcomes: Outcomes) {
         for finished in outcomes {
             self.deliver(finished).await;
         }
@@ -518,13 +589,17 @@ impl Worker {
         }
     }
 
-    /// Waits for requests in flight: up to the drain time after sending ended by time or by `stop`, else without limit.
+    /// Waits for requests in flight: up to the drain time after sending ended by time, by `stop` or by the end of the cool-down, else
+    /// without limit.
     async fn drain(&self) {
         let drain_time_over = async {
             tokio::select! {
                 () = self.drain_time_over() => {}
                 () = async {
-                    self.shared.stop.reached(Level::Drain).await;
+                    tokio::select! {
+                        () = self.shared.stop.reached(Level::Drain) => {}
+                        () = self.shared.cooldown.is_over() => {}
+                    }
                     tokio::time::sleep(self.shared.drain_time.into()).await;
                 } => {}
             }
@@ -543,14 +618,14 @@ impl Worker {
     /// Delivers the last outcomes of a request or session and frees its slot. In a closed loop, a user whose connection failed
     /// waits before its slot is free; `failed_connects` counts its consecutive failures before this one. An open loop keeps its
     /// schedule.
-    async fn conclude(self: &Rc<Self>, outcomes: Vec<CompletedCall>, failed_connects: u32) {
+    async fn conclude(self: &Rc<Self>, outcomes: Outcomes, failed_connects: u32) {
         let Some(failed) = outcomes
             .first()
             .and_then(|finished| FailedConnect::new(&finished.outcome))
         else {
             // A failure may end the round: then no further request is sent.
-            for finished in &outcomes {
-                self.shared.target_health.record(&finished.outcome);
+            if let Some(first) = outcomes.first() {
+                self.shared.target_health.record(&first.outcome);
             }
             self.release(self.shared.clock.now(), 0);
             for finished in outcomes {
@@ -582,11 +657,32 @@ impl Worker {
     async fn check_target(&self, failed: &FailedConnect) {
         let target_health = &self.shared.target_health;
         if target_health.must_check(failed.at) {
-            let is_lost = !self.engine.is_reachable(LAST_CONNECT_TIMEOUT).await;
-            target_health.conclude_check(
-                self.shared.clock.now(),
-                is_lost.then_some(failed.message.as_str()),
-            );
+            let why = self.engine.why_unreachable(LAST_CONNECT_TIMEOUT).await;
+            let why = why.map(|_| failed.message.as_str());
+            target_health.conclude_check(self.shared.clock.now(), why);
+        }
+    }
+
+    /// Checks at the end of the round whether the target was lost too late for [`Worker::check_target`].
+    async fn check_target_at_end(&self) {
+        let SharedState {
+            target_health,
+            stop,
+            halt,
+            clock,
+            ..
+        } = &self.shared;
+        let Some(until) = target_health.leave() else {
+            return;
+        };
+        loop {
+            let why = self.engine.why_unreachable(LAST_CONNECT_TIMEOUT).await;
+            let is_running = stop.level() == Level::Run && halt.level() == Level::Run;
+            if why.is_none() || clock.now() >= until || !is_running {
+                let why = why.filter(|_| is_running);
+                return target_health.conclude_check(clock.now(), why.as_deref());
+            }
+            tokio::time::sleep(LAST_CONNECT_INTERVAL).await;
         }
     }
 

@@ -17,10 +17,10 @@ use std::path::{Path, PathBuf};
 pub const FILE: &str = "journal.bin";
 
 const MAGIC: &[u8; 8] = b"LLMSCENJ";
-const VERSION: u32 = 9;
-/// Still read, with the number of fields that its outcomes lack at their end: the five of `reply`, in version 7 `held_until` and the
-/// fields after it, in version 6 `endpoint` too.
-const EARLIER_VERSIONS: [(u32, usize); 3] = [(8, 5), (7, 12), (6, 13)];
+const VERSION: u32 = 10;
+/// Still read, with the number of fields that its outcomes lack at their end: `prompt_hash`, in version 8 the five of `reply` too, in
+/// version 7 `held_until` and the fields after it, in version 6 `endpoint` too.
+const EARLIER_VERSIONS: [(u32, usize); 4] = [(9, 1), (8, 6), (7, 13), (6, 14)];
 
 /// One entry of a journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

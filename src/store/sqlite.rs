@@ -108,7 +108,7 @@ pub fn holds_bodies(run: &RunDir) -> Result<bool, StoreError> {
 fn open(path: &Path) -> Result<Connection, DatabaseError> {
     let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     match connection.pragma_query_value(None, "user_version", |row| row.get(0))? {
-        schema::VERSION => Ok(connection),
+        1..=schema::VERSION => Ok(connection),
         found => Err(DatabaseError::Version(found)),
     }
 }
@@ -223,6 +223,7 @@ fn write_case(
         to_integer(counts.abandoned),
         to_integer(counts.dropped),
         to_integer(counts.warmup),
+        to_integer(counts.cooldown),
         case.audit.valid,
         serde_json::to_string(&case.audit)?,
         serde_json::to_string(&case.notes)?,

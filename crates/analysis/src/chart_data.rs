@@ -7,7 +7,6 @@ use crate::request_row::RequestRow;
 use crate::round::{Round, rounds};
 use crate::sample::{Sample, values};
 use crate::table::Table;
-use llmscen_core::load::Shape;
 use llmscen_core::metric::Metric;
 use llmscen_core::report::{ChartData, HeatMap, QuantileBand, TimelineBar};
 use llmscen_core::report::{Series, Timelines};
@@ -121,11 +120,11 @@ pub fn timelines(table: &Table, facts: &CaseFacts<'_>) -> Timelines {
     let all = table.rows_of_case(&facts.case.id);
     rounds(&all, facts)
         .first()
-        .map(|round| timelines_of_round(round, &facts.case.load.shape))
+        .map(|round| timelines_of_round(round, facts))
         .unwrap_or_default()
 }
 
-fn timelines_of_round(round: &Round<'_, '_>, shape: &Shape) -> Timelines {
+fn timelines_of_round(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Timelines {
     let (from, to) = round.window.unwrap_or_default();
     let in_flight = InFlight::count(round.rows);
     Timelines {
@@ -145,7 +144,7 @@ fn timelines_of_round(round: &Round<'_, '_>, shape: &Shape) -> Timelines {
                 .map(|row| (secs(row.end()), 1.0)),
         ),
         measured: (secs(from), secs(to)),
-        steady: steady_extent(round, &in_flight, shape).map(|(from, to)| (secs(from), secs(to))),
+        steady: steady_extent(round, &in_flight, facts).map(|(from, to)| (secs(from), secs(to))),
     }
 }
 

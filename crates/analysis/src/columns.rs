@@ -1,7 +1,6 @@
 //! The raw columns of a run in memory. A column of equal values is stored as one value, and a repeated text once.
 
 use crate::schema as s;
-use crate::schema::phase_name;
 use llmscen_core::expect::{CheckedAnswer, FailedCheck};
 use llmscen_core::outcome::{Audio, Failure, Outcome};
 use llmscen_core::units::Nanos;
@@ -452,7 +451,7 @@ columns! {
     group Dictionary = s::GROUP, |row| row.outcome.group.as_deref();
     round Numbers<u32> = s::ROUND, |row| Some(row.round);
     shard Numbers<u32> = s::SHARD, |row| Some(row.shard);
-    phase Dictionary = s::PHASE, |row| Some(phase_name(row.outcome.phase));
+    phase Dictionary = s::PHASE, |row| Some(row.outcome.phase.name());
     status Numbers<u32> = s::STATUS, |row| row.outcome.status.map(u32::from);
     model Dictionary = s::MODEL, |row| Some(&row.outcome.model);
     endpoint Dictionary = s::ENDPOINT, |row| row.outcome.endpoint.as_deref();
@@ -510,6 +509,7 @@ columns! {
     characters Numbers<u64> = s::CHARACTERS, |row| Some(row.outcome.reply.characters);
     replacement_characters Numbers<u64> = s::REPLACEMENT_CHARACTERS, |row| Some(row.outcome.reply.replacement_characters);
     weights_counted Numbers<bool> = s::WEIGHTS_COUNTED, |row| Some(row.outcome.reply.weights_counted);
+    prompt_hash Numbers<u64> = s::PROMPT_HASH, |row| row.outcome.prompt_hash;
     anomalies Texts = s::ANOMALIES, |row| anomalies(row.outcome).as_deref();
 }
 

@@ -95,7 +95,7 @@ fn label_columns(cases: &[CaseReport]) -> Vec<Column<'_>> {
     [id].into_iter().chain(labels).chain([load]).collect()
 }
 
-fn count_columns() -> [Column<'static>; 11] {
+fn count_columns() -> [Column<'static>; 12] {
     let count = |name: &str, get: fn(&CaseReport) -> u64| {
         Column::new(name, move |case| Some(get(case).to_string()))
     };
@@ -107,6 +107,7 @@ fn count_columns() -> [Column<'static>; 11] {
         count("abandoned", |case| case.counts.abandoned),
         count("dropped", |case| case.counts.dropped),
         count("warmup", |case| case.counts.warmup),
+        count("cooldown", |case| case.counts.cooldown),
         count("reconnects", |case| case.counts.reconnects),
         count("retries", |case| case.counts.retries),
         Column::new("token_source", |case| {

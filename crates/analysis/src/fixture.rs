@@ -71,6 +71,7 @@ pub(super) fn outcome(seq: u64) -> Outcome {
             reason: "stop".into(),
         }),
         reply: Default::default(),
+        prompt_hash: None,
     }
 }
 
@@ -208,9 +209,11 @@ pub(super) struct TestRequest {
     pub model: String,
     pub endpoint: Option<String>,
     pub finish_reason: Option<String>,
+    pub prompt_hash: Option<u64>,
     pub ok: bool,
     pub left: bool,
     pub reasoning_alone: bool,
+    pub part: u32,
     pub scheduled_s: f64,
     pub busy_ms: f64,
     pub output_tokens: Option<f64>,
@@ -242,9 +245,11 @@ impl FromIterator<TestRequest> for MeasuredRequests {
                 ref model,
                 ref endpoint,
                 ref finish_reason,
+                prompt_hash,
                 ok,
                 left,
                 reasoning_alone,
+                part,
                 scheduled_s,
                 busy_ms,
                 ..
@@ -260,9 +265,11 @@ impl FromIterator<TestRequest> for MeasuredRequests {
                 endpoint: endpoint.as_deref(),
                 kept_headers: None,
                 finish_reason: finish_reason.as_deref(),
+                prompt_hash,
                 ok,
                 left,
                 reasoning_alone,
+                part,
                 scheduled_s,
                 busy_ms,
             };

@@ -175,7 +175,7 @@ fn part_report(
     is_own: impl Fn(&Flow) -> bool,
 ) -> GroupReport {
     let distribution_of = |metric: Metric| Some((metric, distribution(values(requests, metric))?));
-    let sending = sample.sending.iter().sum();
+    let sending = sample.requests_window.total();
     let rate = |metric: Metric| {
         let flows = sample.flows.iter().filter(|flow| is_own(flow));
         throughput(requests, flows, metric, sending)
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
     use crate::fixture::case;
     use crate::fixture::{TestRequest, sample_of};
-    use crate::sending::{Amounts, Flow};
+    use crate::sending::{Amounts, Flow, ThroughputWindow};
     use llmscen_core::dataset::{DatasetSpec, Source};
     use llmscen_core::endpoint::{Balance, Endpoints};
     use llmscen_core::load::Shape;
@@ -282,7 +282,7 @@ mod tests {
         let seen = endpoint_reports(
             &case,
             &Sample {
-                sending: vec![0.5],
+                requests_window: ThroughputWindow::of_lengths(vec![0.5]),
                 flows: vec![flow("a:1", 2.0), flow("b:1", 1.0)],
                 ..sample_of(rows)
             },
@@ -348,7 +348,7 @@ mod tests {
         group_reports(
             &case,
             &Sample {
-                sending: vec![1.5, 0.5],
+                requests_window: ThroughputWindow::of_lengths(vec![1.5, 0.5]),
                 flows,
                 scalars,
                 ..sample_of(rows)

@@ -8,8 +8,10 @@
 //! ```
 //! Counting tokens at the end of their request would credit the steady state with tokens from before it.
 
+use crate::CaseFacts;
 use crate::request_row::RequestRow;
 use crate::round::Round;
+use crate::sending::sending_end;
 use llmscen_core::load::Shape;
 use llmscen_core::metric::Metric;
 use llmscen_core::stage::RateProfile;
@@ -29,13 +31,14 @@ pub(super) struct InFlight(pub(super) Vec<(u64, u32)>);
 
 impl InFlight {
     pub(super) fn count(rows: &[RequestRow<'_>]) -> InFlight {
-        let spans = rows.iter().filter_map(|row| {
-            row.sent()
-                .filter(|&sent| sent < row.end())
-                .map(|sent| (sent, row.end()))
-        });
+        InFlight::of_spans(rows.iter().filter_map(|row| Some((row.sent()?, row.end()))))
+    }
+
+    /// What is in flight from `from` to `to` of each span.
+    pub(super) fn of_spans(spans: impl Iterator<Item = (u64, u64)>) -> InFlight {
         let mut edges: Vec<(u64, i32)> = spans
-            .flat_map(|(sent, end)| [(sent, 1), (end, -1)])
+            .filter(|(from, to)| from < to)
+            .flat_map(|(from, to)| [(from, 1), (to, -1)])
             .collect();
         edges.sort_unstable();
         let mut steps = vec![(0, 0)];
@@ -139,14 +142,11 @@ pub(super) fn steady_state(round: &Round<'_, '_>, in_flight: &InFlight, shape: &
 pub(super) fn steady_extent(
     round: &Round<'_, '_>,
     in_flight: &InFlight,
-    shape: &Shape,
+    facts: &CaseFacts<'_>,
 ) -> Option<(u64, u64)> {
+    let shape = &facts.case.load.shape;
     let (from, to) = round.window.filter(|_| !changes_load(shape))?;
-    let last_sent = || round.rows.iter().filter_map(|row| row.sent()).max();
-    let until = round
-        .part
-        .and_then(|part| part.sending_until_ns)
-        .or_else(last_sent)?;
+    let until = sending_end(round, facts)?;
     let spans = steady_spans((from, to.min(until)), in_flight, shape);
     let extent = spans
         .first()

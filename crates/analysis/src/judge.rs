@@ -10,9 +10,12 @@ pub mod compare;
 mod cost;
 mod counted;
 mod design_effect;
+mod ends;
 mod evidence;
 mod figure;
 mod overall;
+mod overload;
+mod paired;
 mod ratio;
 mod relative;
 mod requirement;
@@ -25,10 +28,11 @@ pub use chance::{is_futile, pass_probability};
 pub use evidence::goodput_flags;
 pub use figure::{baseline_noise, figure};
 pub use overall::{exit_code, run_verdict, search_verdict};
+pub use paired::answers;
 pub use requirement::{never_passes, required_samples, usual_design_effect};
 pub use restarted::confirm_by_rounds;
 pub use rule::{Conditions, LoadKind, REJECTED, aborted_verdicts, rule, unmeasured_verdicts};
 pub use watch::Watch;
 
 #[cfg(test)]
-mod fixture;
+pub(crate) mod fixture;

@@ -10,9 +10,10 @@ use crate::sample::Sample;
 use crate::scalars::{mean_user_tps, request_share};
 use crate::table::Table;
 use llmscen_core::manifest::{Part, Stall, Vitals};
-use llmscen_core::metric::Metric;
+use llmscen_core::metric::{Metric, Sensitivity};
 use llmscen_core::outcome::FailureKind;
-use llmscen_core::units::Nanos;
+use llmscen_core::stats::moments::mean;
+use llmscen_core::units::{Nanos, Unit};
 use std::collections::BTreeMap;
 
 /// How long after a stall, and the work that waited for it, a timestamp may still be late, in nanoseconds.
@@ -239,13 +240,15 @@ impl Lateness {
     }
 
     /// The sample with every value at one end of its range. `idle`: the share of the load that was missing, by which a server may
-    /// have been faster.
-    pub fn shift(&self, sample: &Sample, end: End, idle: f64) -> Sample {
+    /// have been faster. `margin_ms`: by how much more the timestamps of every reply may be late.
+    pub fn shift(&self, sample: &Sample, end: End, idle: f64, margin_ms: f64) -> Sample {
         let mut shifted = sample.clone();
         for (row, request) in sample.requests.iter().enumerate() {
             let key = (request.round(), request.session(), request.turn());
-            if let Some(late) = self.find(key) {
-                late.shift(request, &mut shifted.requests, row, end);
+            let late = self.find(key).cloned();
+            if let Some(late) = late.or((margin_ms > 0.0).then(RequestLateness::default)) {
+                late.later(margin_ms)
+                    .shift(request, &mut shifted.requests, row, end);
             }
         }
         if end == End::Fast {
@@ -253,7 +256,8 @@ impl Lateness {
             shifted
                 .windows
                 .iter_mut()
-                .chain(&mut shifted.sending)
+                .chain(&mut shifted.requests_window.seconds)
+                .chain(&mut shifted.sessions_window.seconds)
                 .for_each(|window| *window /= speedup);
             for metric in Metric::WINDOWED
                 .into_iter()
@@ -282,7 +286,71 @@ impl Lateness {
     }
 }
 
+/// Minimum share of busy time by which the effect of idle users is estimated.
+const MIN_BUSY: f64 = 0.01;
+
+/// The factor by which a closed loop is slower at most, if users that were idle for this share of their time are not.
+pub fn idle_factor(idle: f64) -> f64 {
+    (1.0 - idle).max(MIN_BUSY).powi(-2)
+}
+
+/// The sample with every latency as long as it may be if users are not idle for this share of their time, and every rate of a request or
+/// user as low. A latency that contains the queue is longer by the mean time that users were idle, too: if the server is full, that time
+/// becomes waiting time.
+pub fn slow_down(sample: &Sample, idle: f64) -> Sample {
+    let factor = idle_factor(idle);
+    let ok = sample.requests.iter().filter(|request| request.ok());
+    let busy: Vec<f64> = ok.map(|request| request.busy_ms()).collect();
+    let wait_ms = idle / (1.0 - idle).max(MIN_BUSY) * mean(&busy).unwrap_or(0.0);
+    let slower = |metric: Metric, value: f64| {
+        let contains_queue = match metric.sensitivity() {
+            Sensitivity::Latency | Sensitivity::Service => true,
+            Sensitivity::Pace => false,
+            Sensitivity::Errors
+            | Sensitivity::Throughput
+            | Sensitivity::Figure
+            | Sensitivity::Fixed => return value,
+        };
+        let wait_ms = match metric.unit() {
+            Unit::Millis if contains_queue => wait_ms,
+            _ => 0.0,
+        };
+        match metric.higher_is_better() {
+            true => value / factor,
+            false => (value * factor).max(value + wait_ms),
+        }
+    };
+    let mut slowed = sample.clone();
+    for (row, request) in sample.requests.iter().enumerate() {
+        for &metric in Metric::ALL {
+            if let Some(value) = request.value(metric) {
+                slowed
+                    .requests
+                    .set_value(row, metric, slower(metric, value));
+            }
+        }
+        let gaps = slowed.requests.gaps_mut(row);
+        gaps.iter_mut().for_each(|gap| *gap *= factor);
+    }
+    for (metric, value) in &mut slowed.scalars {
+        *value = slower(*metric, *value);
+    }
+    slowed
+}
+
 impl RequestLateness {
+    /// The same with every timestamp of the reply later.
+    fn later(mut self, by_ms: f64) -> RequestLateness {
+        let timestamps = [
+            &mut self.first_token,
+            &mut self.first_answer,
+            &mut self.first_chunk,
+            &mut self.end,
+        ];
+        timestamps.into_iter().for_each(|late| *late += by_ms);
+        self
+    }
+
     /// Writes the values of `request` at this end of their ranges to its row of `shifted`.
     fn shift(
         &self,

@@ -8,6 +8,7 @@
 )]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod answer_cache;
 mod answers;
 pub mod cells;
 mod chart_data;
@@ -23,6 +24,7 @@ mod local;
 mod measured_requests;
 mod notes;
 mod output_lengths;
+mod planned_load;
 mod repeats;
 mod reply_account;
 mod request_row;
@@ -37,6 +39,7 @@ mod table;
 pub mod telemetry;
 mod timed_request;
 
+pub use answer_cache::RepeatedPrompts;
 pub use answers::answers_report;
 pub use chart_data::{cdfs, chart_data, timelines};
 pub use codec::StoredSize;
@@ -44,7 +47,7 @@ pub use columns::TaggedOutcome;
 pub use csv::cases_csv;
 pub use error::TableError;
 pub use groups::{endpoint_reports, group_reports, header_reports};
-pub use lateness::{Accepted, End, Lateness, measure_lateness};
+pub use lateness::{Accepted, End, Lateness, idle_factor, measure_lateness, slow_down};
 pub use local::{BatchMetrics, batch_metrics, speed_table};
 pub use measured_requests::{MeasuredRequest, MeasuredRequests, RequestFields};
 pub use notes::{prompt_lengths, token_notes, token_source};
@@ -52,7 +55,7 @@ pub use output_lengths::{finish_reasons, output_lengths};
 pub use repeats::round_variances;
 pub use reply_account::reply_account;
 pub use sample::{Sample, failure_examples, sample_case, sample_round};
-pub use sending::{Amounts, Flow};
+pub use sending::{Amounts, Flow, PER_USER, ThroughputWindow, Unit, WholeReason, window_notes};
 pub use settle::{discarded_start, truncation};
 pub use shards::{ShardSample, shard_samples};
 pub use table::{Builder, RowKey, Table};

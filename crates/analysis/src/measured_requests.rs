@@ -2,7 +2,7 @@
 
 use crate::columns::{Columns, Dictionary, Lists, TaggedOutcome};
 use crate::output_lengths;
-use crate::request_row::{RequestRow, meets_limit};
+use crate::request_row::{RequestRow, meets_all};
 use llmscen_core::check::{RequestLimit, Subject, parse_turns};
 use llmscen_core::finish_reason;
 use llmscen_core::metric::{Metric, Scope};
@@ -23,9 +23,12 @@ pub struct MeasuredRequests {
     endpoints: Dictionary,
     kept_headers: Dictionary,
     finish_reasons: Dictionary,
+    /// 0 for an unknown one.
+    prompt_hashes: Vec<u64>,
     ok: Vec<bool>,
     left: Vec<bool>,
     reasoning_alone: Vec<bool>,
+    parts: Vec<u32>,
     scheduled_s: Vec<f64>,
     busy_ms: Vec<f64>,
     /// A column per metric, in the order of [`Metric::ALL`]. NaN is null; an empty column has nulls alone.
@@ -54,12 +57,16 @@ pub struct RequestFields<'a> {
     pub kept_headers: Option<&'a str>,
     /// Its finish reason, as sent by the server.
     pub finish_reason: Option<&'a str>,
+    /// Hash of its prompt.
+    pub prompt_hash: Option<u64>,
     /// It succeeded.
     pub ok: bool,
     /// Its client cancelled it, as the scenario asked for: neither a success nor an error.
     pub left: bool,
     /// Its reply is reasoning without any answer.
     pub reasoning_alone: bool,
+    /// Its part of a planned load that changes, such as a stage.
+    pub part: u32,
     /// Scheduled send in seconds after the start of its round's window.
     pub scheduled_s: f64,
     /// `end` − `sent` in milliseconds, whatever the result; 0 where it was never sent.
@@ -101,19 +108,22 @@ impl MeasuredRequests {
         self.endpoints.push(fields.endpoint);
         self.kept_headers.push(fields.kept_headers);
         self.finish_reasons.push(fields.finish_reason);
+        self.prompt_hashes.push(fields.prompt_hash.unwrap_or(0));
         self.ok.push(fields.ok);
         self.left.push(fields.left);
         self.reasoning_alone.push(fields.reasoning_alone);
+        self.parts.push(fields.part);
         self.scheduled_s.push(fields.scheduled_s);
         self.busy_ms.push(fields.busy_ms);
         self.gaps.push(gaps.into_iter());
     }
 
-    /// Appends a row of the request table with the metrics that `counts` keeps.
+    /// Appends a row of the request table with the metrics that `counts` keeps, at its scheduled send in seconds and in its part of the
+    /// planned load.
     pub(super) fn push_row(
         &mut self,
         row: &RequestRow<'_>,
-        scheduled_s: f64,
+        (scheduled_s, part): (f64, u32),
         counts: impl Fn(Metric) -> bool,
     ) {
         let fields = RequestFields {
@@ -126,9 +136,11 @@ impl MeasuredRequests {
             endpoint: row.endpoint().map(|endpoint| &**endpoint),
             kept_headers: row.kept_headers().map(|lines| &**lines),
             finish_reason: row.finish_reason(),
+            prompt_hash: row.prompt_hash(),
             ok: row.ok(),
             left: row.left(),
             reasoning_alone: row.is_reasoning_alone(),
+            part,
             scheduled_s,
             busy_ms: row.busy_ms(),
         };
@@ -155,7 +167,7 @@ impl MeasuredRequests {
         });
         let mut requests = MeasuredRequests::default();
         let row = RequestRow::new(&columns, 0);
-        requests.push_row(&row, 0.0, |metric| {
+        requests.push_row(&row, (0.0, 0), |metric| {
             output_lengths::applies(metric, &row, requested)
         });
         requests
@@ -167,6 +179,8 @@ impl MeasuredRequests {
             rounds: Vec::with_capacity(requests),
             sessions: Vec::with_capacity(requests),
             turns: Vec::with_capacity(requests),
+            prompt_hashes: Vec::with_capacity(requests),
+            parts: Vec::with_capacity(requests),
             ok: Vec::with_capacity(requests),
             left: Vec::with_capacity(requests),
             scheduled_s: Vec::with_capacity(requests),
@@ -174,6 +188,38 @@ impl MeasuredRequests {
             gaps: Lists::with_capacity(requests, gaps),
             ..MeasuredRequests::default()
         }
+    }
+
+    /// The requests that `is_kept` selects.
+    pub(super) fn select(
+        &self,
+        is_kept: impl Fn(&MeasuredRequest<'_>) -> bool,
+    ) -> MeasuredRequests {
+        let mut selected = MeasuredRequests::default();
+        for request in self.iter().filter(is_kept) {
+            let tags = request.tags();
+            let fields = RequestFields {
+                round: request.round(),
+                session: request.session(),
+                turn: request.turn(),
+                begins_session: request.begins_session(),
+                group: tags.group,
+                model: tags.model,
+                endpoint: tags.endpoint,
+                kept_headers: tags.kept_headers,
+                finish_reason: request.finish_reason(),
+                prompt_hash: request.prompt_hash(),
+                ok: request.ok(),
+                left: request.left(),
+                reasoning_alone: request.is_reasoning_alone(),
+                part: request.part(),
+                scheduled_s: request.scheduled_s(),
+                busy_ms: request.busy_ms(),
+            };
+            let gaps = request.gaps().iter().copied();
+            selected.push(fields, |metric| request.value(metric), gaps);
+        }
+        selected
     }
 
     /// Number of requests.
@@ -284,6 +330,17 @@ impl<'a> MeasuredRequest<'a> {
         reason.map(|reason| &**reason)
     }
 
+    /// Its part of a planned load that changes.
+    pub(super) fn part(self) -> u32 {
+        self.requests.parts.get(self.row).copied().unwrap_or(0)
+    }
+
+    /// Hash of its prompt, if known.
+    pub fn prompt_hash(self) -> Option<u64> {
+        let hash = self.requests.prompt_hashes.get(self.row).copied();
+        hash.filter(|hash| *hash != 0)
+    }
+
     /// Whether it succeeded.
     pub fn ok(self) -> bool {
         at(&self.requests.ok, self.row)
@@ -377,7 +434,7 @@ impl<'a> MeasuredRequest<'a> {
     /// no share.
     pub(super) fn is_hit_of(self, subject: &Subject) -> Option<bool> {
         match subject {
-            Subject::Goodput(limits) => (!self.left()).then(|| self.meets(limits)),
+            Subject::Goodput(limits) => self.meets(limits).filter(|_| !self.left()),
             Subject::Finish { reason, .. } => self.ok().then(|| {
                 self.finish_reason()
                     .is_some_and(|sent| finish_reason::matches(reason, sent))
@@ -393,17 +450,22 @@ impl<'a> MeasuredRequest<'a> {
     /// are unknown, and for every other metric.
     pub(super) fn credit(self, throughput: Metric) -> Option<f64> {
         let output_tokens = self.value(Metric::OutputTokens);
-        let billed = || self.value(Metric::BilledTokens).or(output_tokens);
-        let with_prompt = |output: Option<f64>| Some(self.value(Metric::PromptTokens)? + output?);
+        let input_tokens = self.value(Metric::PromptTokens);
+        let billed = self.value(Metric::BilledTokens).or(output_tokens);
+        // As in the window, a total counts what is known of either.
+        let total = |output: Option<f64>| match (input_tokens, output) {
+            (None, None) => None,
+            (input, output) => Some(input.unwrap_or(0.0) + output.unwrap_or(0.0)),
+        };
         let amount = match throughput.undivided() {
             Metric::RequestThroughput => Some(1.0),
-            Metric::InputTps => self.value(Metric::PromptTokens),
+            Metric::InputTps => input_tokens,
             Metric::OutputTps => output_tokens,
             Metric::ItemThroughput => self.value(Metric::Items),
             Metric::Rtfx => self.value(Metric::AudioDuration),
-            Metric::TotalTps => with_prompt(output_tokens),
-            Metric::BilledTps => billed(),
-            Metric::BilledTotalTps => with_prompt(billed()),
+            Metric::TotalTps => total(output_tokens),
+            Metric::BilledTps => billed,
+            Metric::BilledTotalTps => total(billed),
             _ => return None,
         };
         if self.ok() { amount } else { Some(0.0) }
@@ -418,12 +480,13 @@ impl<'a> MeasuredRequest<'a> {
             .map(|tokens| tokens * 1e3 / wait)
     }
 
-    /// Whether it is ok and meets every limit.
-    pub(super) fn meets(self, limits: &[RequestLimit]) -> bool {
-        self.ok()
-            && limits
-                .iter()
-                .all(|limit| meets_limit(limit, |metric| self.value(metric), self.gaps()))
+    /// Whether it is ok and meets every limit; None where that is not measured, see [`meets_all`].
+    pub(super) fn meets(self, limits: &[RequestLimit]) -> Option<bool> {
+        if self.ok() {
+            meets_all(limits, |metric| self.value(metric), self.gaps())
+        } else {
+            Some(false)
+        }
     }
 
     pub(super) fn tags(self) -> Tags<'a> {
@@ -506,7 +569,14 @@ mod tests {
     }
 
     fn meets(requests: &MeasuredRequests, limits: &[RequestLimit]) -> bool {
-        requests.iter().all(|request| request.meets(limits))
+        let [met] = requests
+            .iter()
+            .map(|request| request.meets(limits))
+            .collect::<Vec<_>>()[..]
+        else {
+            panic!("one request")
+        };
+        met.unwrap()
     }
 
     #[test]
@@ -565,12 +635,14 @@ mod tests {
     }
 
     #[test]
-    fn every_gap_counts_and_one_token_has_no_pace() {
+    fn every_gap_counts_and_the_pace_of_one_token_is_not_measured() {
         let one_token = request(true, &[(Metric::Ttft, 9.0)], &[]);
-        assert!(
-            meets(&one_token, &under(Metric::Itl, 5.0))
-                && meets(&one_token, &under(Metric::Tpot, 5.0))
-        );
+        let met = |limits: &[RequestLimit]| one_token.iter().next().unwrap().meets(limits);
+        let pace = [Metric::Itl, Metric::Tpot, Metric::DecodeTps].map(|metric| under(metric, 5.0));
+        assert_eq!(pace.each_ref().map(|limits| met(limits)), [None; 3]);
+        // With another limit: broken, and met.
+        let with_ttft = |limit| met(&[under(Metric::Ttft, limit), pace[1]].concat());
+        assert_eq!([5.0, 10.0].map(with_ttft), [Some(false), None]);
         assert!(!meets(&request(true, &[], &[]), &under(Metric::Itl, 5.0)));
         assert!(meets(
             &request(true, &[], &[4.0, 4.9]),
@@ -600,7 +672,7 @@ mod tests {
         assert_eq!(credits, [(Some(1.0), Some(50.0)), (Some(0.0), Some(0.0))]);
         assert_eq!(
             (good.credit(Metric::TotalTps), good.credit(Metric::Window)),
-            (None, None)
+            (Some(50.0), None)
         );
         assert_eq!((good.user_tps(), bad.user_tps()), (Some(25.0), None));
     }

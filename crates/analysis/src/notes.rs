@@ -4,11 +4,13 @@ use crate::CaseFacts;
 use crate::output_lengths;
 use crate::reply_account::{account, account_notes, ok_rows};
 use crate::request_row::RequestRow;
-use crate::sending;
+use crate::round::{Round, rounds};
 use crate::table::Table;
+use llmscen_core::load::{Shape, Warmup};
 use llmscen_core::metric::Metric;
 use llmscen_core::plan::Case;
 use llmscen_core::report::{PromptLengths, TokenSource};
+use llmscen_core::stats::quantile::select_quantile;
 
 /// Relative difference of two counts above which a note is shown.
 const MAX_DIFFERENCE: f64 = 0.02;
@@ -46,11 +48,12 @@ fn compare_prompt_lengths(ok: &[RequestRow<'_>]) -> Option<PromptLengths> {
     })
 }
 
-/// Notes about the drain, the token counts and the gaps of a case.
+/// Notes about the length, the token counts and the gaps of a case.
 pub fn token_notes(table: &Table, facts: &CaseFacts<'_>) -> Vec<String> {
     let ok = ok_rows(table, &facts.case.id);
     let notes = [
-        sending::drain_note(table, facts),
+        short_run(&ok, facts),
+        first_turns(&ok, facts),
         counted_events(&ok),
         missing_prompt_counts(&ok),
         approximate_counts(&ok),
@@ -65,6 +68,44 @@ pub fn token_notes(table: &Table, facts: &CaseFacts<'_>) -> Vec<String> {
     ];
     let account = account_notes(&account(&ok));
     notes.into_iter().flatten().chain(account).collect()
+}
+
+/// Long requests by which a measured time is short, as a multiple of `e2e.p95`.
+const SHORT_RUN: f64 = 10.0;
+
+/// A note for an open loop, or for sessions, whose start and end are a large part of the run.
+fn short_run(ok: &[RequestRow<'_>], facts: &CaseFacts<'_>) -> Option<String> {
+    let shape = &facts.case.load.shape;
+    let is_open = !shape.is_closed_loop() && *shape != Shape::Burst;
+    let is_long = |_: &f64| is_open || facts.case.has_conversations();
+    let mut latencies: Vec<f64> = ok
+        .iter()
+        .filter(|row| row.measured())
+        .filter_map(|row| row.metric(Metric::E2e))
+        .collect();
+    let p95 = select_quantile(&mut latencies, 0.95).filter(is_long)?;
+    let rounds = rounds(ok, facts);
+    let seconds = rounds.iter().map(Round::length).sum::<f64>() / rounds.len() as f64;
+    (seconds * 1e3 < SHORT_RUN * p95).then(|| {
+        format!(
+            "The measured time of a round, {seconds:.1} s, is less than {SHORT_RUN} × `e2e.p95` ({:.1} s): the start and the end of \
+             the load affect all values. Measure for longer.",
+            p95 / 1e3
+        )
+    })
+}
+
+/// A note for sessions that all begin at their first turn and are measured from it.
+fn first_turns(ok: &[RequestRow<'_>], facts: &CaseFacts<'_>) -> Option<String> {
+    let case = facts.case;
+    let begins_within = |row: &RequestRow<'_>| row.first_turn() > 0;
+    let has_start = case.has_conversations() && case.load.warmup == Warmup::Requests(0);
+    let sessions = ok.iter().filter(|row| row.turns() > 1).count();
+    (has_start && sessions > 0 && !ok.iter().any(begins_within)).then(|| {
+        "All sessions begin at their first turn, so the first requests have short histories and the last ones long histories. \
+         `dataset.turns.begin` lets them begin at different turns, and `load.warmup` leaves the start out."
+            .to_owned()
+    })
 }
 
 fn least_reliable_source(ok: &[RequestRow<'_>]) -> Option<TokenSource> {
@@ -89,6 +130,7 @@ fn counted_events(ok: &[RequestRow<'_>]) -> Option<String> {
     let counted = ok
         .iter()
         .filter(|row| row.token_source() == Some(TokenSource::Events))
+        .filter(|row| row.counted_output().is_none())
         .count();
     let which = if counted == ok.len() {
         "all".into()
@@ -131,16 +173,14 @@ fn approximate_counts(ok: &[RequestRow<'_>]) -> Option<String> {
 fn differing_counts(ok: &[RequestRow<'_>]) -> Option<String> {
     let both = ok
         .iter()
-        .filter(|row| row.metric(Metric::CountMismatch).is_some())
-        .filter_map(|row| row.output_tokens().zip(row.counted_output()));
-    let (usage, counted) = both.fold((0u64, 0u64), |sum, (usage, counted)| {
-        (sum.0.saturating_add(usage), sum.1.saturating_add(counted))
-    });
-    let off = (usage as f64 - counted as f64).abs() / usage.max(1) as f64;
-    (off > MAX_DIFFERENCE).then(|| {
-        let percent = off * 100.0;
+        .filter_map(|row| row.metric(Metric::CountMismatch));
+    let (n, sum) = both.fold((0u64, 0.0), |(n, sum), mismatch| (n + 1, sum + mismatch));
+    let mean = sum / n.max(1) as f64;
+    (mean > MAX_DIFFERENCE).then(|| {
+        let percent = mean * 100.0;
         format!(
-            "Output token counts differ by {percent:.1} %: {usage} by server usage, {counted} by the local tokenizer. Server usage is used."
+            "Server and local tokenizer differ by {percent:.1} % in the output tokens of a reply, on average over {n} replies \
+             (`count_mismatch`). Server usage is used."
         )
     })
 }
@@ -242,7 +282,8 @@ fn missing_choices(ok: &[RequestRow<'_>], case: &Case) -> Option<String> {
 mod tests {
     use super::*;
     use crate::fixture::{case, facts, outcome, stream, table};
-    use llmscen_core::load::Shape;
+    use llmscen_core::dataset::Turns;
+    use llmscen_core::load::Arrival;
     use llmscen_core::outcome::{Counted, Outcome, Usage};
 
     fn noted(rows: &[Outcome]) -> Vec<String> {
@@ -273,12 +314,51 @@ mod tests {
     }
 
     #[test]
+    fn a_short_run_and_equal_starts_are_noted() {
+        let of = |last: u64, shape: Shape, sessions: bool| {
+            let rows: Vec<Outcome> = (0..2)
+                .map(|seq| Outcome {
+                    turns: 2,
+                    ..stream(seq, seq * last, &[seq * last + 10, seq * last + 100])
+                })
+                .collect();
+            let mut case = case(shape);
+            case.dataset.turns = sessions.then(Turns::default);
+            let table = table("a", &rows);
+            let ok = ok_rows(&table, "a");
+            let facts = facts(&case);
+            (
+                short_run(&ok, &facts).is_some(),
+                first_turns(&ok, &facts).is_some(),
+            )
+        };
+        let open = Shape::Open {
+            rate: 1.0,
+            arrival: Arrival::Constant,
+        };
+        let closed = Shape::Closed { users: 1 };
+        assert_eq!(of(899, open.clone(), false), (true, false));
+        assert_eq!(of(900, open, false), (false, false));
+        assert_eq!(of(899, closed.clone(), true), (true, true));
+        assert_eq!(of(100, closed, false), (false, false));
+        assert_eq!(of(100, Shape::Burst, false), (false, false));
+    }
+
+    #[test]
     fn the_least_reliable_source_counts() {
         let bare = Outcome {
             usage: Usage::default(),
             ..stream(1, 0, &[10, 20])
         };
         let source = |rows: &[Outcome]| token_source(&table("a", rows), "a");
+        // Two events, in whose text the tokenizer finds one token.
+        let notes = noted(&[counted(bare.clone(), 10, 1, false)]);
+        assert_eq!(
+            notes,
+            [
+                "In 1 of 1 replies the text has fewer tokens than token events arrived, such as blank text. The events count."
+            ]
+        );
         assert_eq!(source(&[outcome(0)]), Some(TokenSource::Usage));
         assert_eq!(
             source(&[outcome(0), counted(bare.clone(), 1, 2, false)]),
@@ -331,9 +411,9 @@ mod tests {
         );
         assert_eq!(
             noted(&[counted(outcome(0), 10, 5, false)])[0]
-                .split(':')
+                .split(" in ")
                 .next(),
-            Some("Output token counts differ by 25.0 %")
+            Some("Server and local tokenizer differ by 20.0 %")
         );
         let guessed = Outcome {
             usage: Usage::default(),

@@ -78,7 +78,11 @@ fn round_variance(
             requests,
             flows,
             metric,
-            sample.sending.get(round as usize).copied()?,
+            sample
+                .requests_window
+                .seconds
+                .get(round as usize)
+                .copied()?,
         )
     };
     let figures: Vec<Option<f64>> = rounds.iter().map(of_round).collect();
@@ -178,7 +182,7 @@ fn change(series: &[Vec<f64>], steps: usize, n: u64, mean: f64) -> Option<Change
 mod tests {
     use super::*;
     use crate::fixture::{TestRequest, sample_of};
-    use crate::sending::{Amounts, Flow};
+    use crate::sending::{Amounts, Flow, ThroughputWindow};
     use llmscen_core::load::Arrival;
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
@@ -218,7 +222,7 @@ mod tests {
         let flows = (0..windows.len() as u32).map(flow).collect();
         round_variances(
             &Sample {
-                sending: windows.to_vec(),
+                requests_window: ThroughputWindow::of_lengths(windows.to_vec()),
                 flows,
                 ..sample_of(rows)
             },

@@ -36,7 +36,7 @@ pub(super) fn account(ok: &[RequestRow<'_>]) -> ReplyAccount {
         account.one_read += u64::from(row.arrived_at_once());
         // The tokenizer finds less in the text than events arrived: blank or split text.
         let has_more_events = row.token_source() == Some(TokenSource::Events)
-            && row.token_account().counted.is_some_and(|tokens| tokens > 0);
+            && row.token_account().counted.is_some();
         account.more_events_than_tokens += u64::from(has_more_events);
         for anomaly in row.anomalies() {
             let count = account.anomalies.entry(anomaly.kind).or_default();
@@ -98,8 +98,8 @@ fn anomaly_notes(anomalies: &BTreeMap<AnomalyKind, AnomalyCount>) -> impl Iterat
                 "In {replies} the server reported 0 prompt tokens beside output. The tokenizer counts instead, if there is one."
             ),
             AnomalyKind::ReasoningAboveOutput => format!(
-                "In {replies} the server reported more reasoning tokens than output tokens, up to {largest}. All output tokens count as \
-                 reasoning."
+                "In {replies} the server reported more reasoning tokens than output tokens, up to {largest}. At most the \
+                 output tokens count as reasoning."
             ),
             AnomalyKind::ImpossibleOutput => format!(
                 "In {replies} the server reported more output tokens than the request allows or the reply can contain, up to {largest}. \
@@ -122,7 +122,7 @@ fn anomaly_notes(anomalies: &BTreeMap<AnomalyKind, AnomalyCount>) -> impl Iterat
                 "In {replies} a final event repeated the whole text. It is not a token event, and its text counts once."
             ),
             AnomalyKind::ContentType => format!(
-                "{replies} had a `content-type` that does not fit the body. The first bytes of the body decided how it was read."
+                "{replies} had no `content-type`, or one that does not fit the body. The first bytes of the body decided how it was read."
             ),
             AnomalyKind::ReasoningMarkers => format!(
                 "In {replies} reasoning was in the text of the answer, between markers. It counts as reasoning \

@@ -6,7 +6,7 @@
 use crate::columns::{Columns, text_array};
 use crate::error::TableError;
 use crate::output_lengths;
-use crate::schema::{self as s, OUTSIDE_STAGE, SETTLING, phase_name};
+use crate::schema::{self as s, OUTSIDE_STAGE, SETTLING};
 use llmscen_core::check::RequestLimit;
 use llmscen_core::expect::AnswerCheck;
 use llmscen_core::metric::Metric;
@@ -108,6 +108,7 @@ accessors! {
     characters: Option<u64>;
     replacement_characters: Option<u64>;
     weights_counted: bool;
+    prompt_hash: Option<u64>;
 }
 
 impl<'a> RequestRow<'a> {
@@ -159,7 +160,12 @@ impl<'a> RequestRow<'a> {
     }
 
     pub(super) fn measured(&self) -> bool {
-        self.phase() == phase_name(Phase::Measured)
+        self.phase() == Phase::Measured.name()
+    }
+
+    /// Whether it only kept the server loaded until the last measured request had ended.
+    pub(super) fn cools_down(&self) -> bool {
+        self.phase() == Phase::Cooldown.name()
     }
 
     /// Whether it belongs to the start of an open loop, which is not measured.
@@ -260,9 +266,7 @@ impl<'a> RequestRow<'a> {
 
     /// Whether this machine had no file or port for its connection.
     pub(super) fn lacked_file(&self) -> bool {
-        let shortages = [Failure::NO_FILES, Failure::NO_PORTS];
-        self.failure() == Some(FailureKind::Connect)
-            && shortages.iter().any(|why| self.message().contains(why))
+        self.failure() == Some(FailureKind::Connect) && Failure::states_own_shortage(self.message())
     }
 
     /// The answer to a request that succeeded, if a check failed.
@@ -290,8 +294,9 @@ const OK: &str = "ok";
 /// Checks the values of the text columns `phase` and `outcome` that were read from a file.
 pub(super) fn check_texts(columns: &Columns) -> Result<(), TableError> {
     let known = [
-        phase_name(Phase::Measured),
-        phase_name(Phase::Warmup),
+        Phase::Measured.name(),
+        Phase::Warmup.name(),
+        Phase::Cooldown.name(),
         OUTSIDE_STAGE,
         SETTLING,
     ];
@@ -487,10 +492,12 @@ impl<'a> RequestRow<'a> {
 
     /// The first token of a stream that succeeded, or that the client cancelled.
     pub(super) fn first_token(&self) -> Option<u64> {
-        self.events()
-            .first()
-            .copied()
-            .filter(|_| self.ok() || self.left())
+        self.events().first().copied().filter(|_| self.is_timed())
+    }
+
+    /// Whether its tokens have latencies: those of a truncated reply are not known to be complete.
+    fn is_timed(&self) -> bool {
+        self.ok() || self.left()
     }
 
     /// The first token after the reasoning, where the server streamed or counted reasoning.
@@ -499,7 +506,7 @@ impl<'a> RequestRow<'a> {
         let has_reasoning =
             reasoning > 0 || self.usage_reasoning().is_some_and(|tokens| tokens > 0);
         let first = self.events().get(reasoning as usize).copied();
-        first.filter(|_| has_reasoning && (self.ok() || self.left()))
+        first.filter(|_| has_reasoning && self.is_timed())
     }
 
     /// Timestamps of the first and the last token of each choice that has any, ordered by choice.
@@ -530,7 +537,7 @@ impl<'a> RequestRow<'a> {
         let steps = self.decoded_tokens().filter(|&steps| steps > 0)?;
         let spans = self.choice_spans();
         let time: f64 = spans.iter().map(|(first, last)| ms(*first, *last)).sum();
-        (time > 0.0).then(|| time / steps as f64)
+        (time > 0.0 && self.is_timed()).then(|| time / steps as f64)
     }
 
     /// The tokens that arrived in the spans of the choices: those of every event but the first of its choice. By a running count of the
@@ -616,6 +623,9 @@ impl<'a> RequestRow<'a> {
 
     /// Gaps between consecutive token events of a choice in milliseconds; 0 within one socket read.
     pub(super) fn gaps(&self) -> Vec<f64> {
+        if !self.is_timed() {
+            return Vec::new();
+        }
         if self.choices().is_empty() {
             return self
                 .events()
@@ -656,33 +666,39 @@ impl<'a> RequestRow<'a> {
         self.sent().map_or(0.0, |sent| ms(sent, self.end()))
     }
 
-    /// Whether it is ok and meets every limit.
-    pub(super) fn meets(&self, limits: &[RequestLimit]) -> bool {
+    /// Whether it is ok and meets every limit; None where that is not measured, see [`meets_all`].
+    pub(super) fn meets(&self, limits: &[RequestLimit]) -> Option<bool> {
         let gaps = if limits.iter().any(|limit| limit.metric == Metric::Itl) {
             self.gaps()
         } else {
             Vec::new()
         };
-        self.ok()
-            && limits
-                .iter()
-                .all(|limit| meets_limit(limit, |metric| self.metric(metric), &gaps))
+        if self.ok() {
+            meets_all(limits, |metric| self.metric(metric), &gaps)
+        } else {
+            Some(false)
+        }
     }
 }
 
-/// Whether a request that is ok meets a limit. A value that does not exist meets none; but a stream of one token has no pace
-/// that could exceed a limit on `itl`, `tpot` or `decode_tps`.
-pub(super) fn meets_limit(
-    limit: &RequestLimit,
+/// Whether a request that is ok meets every limit. A value that does not exist meets none; but a streamed reply without a pace (one
+/// token, or all in one event) does not measure a limit on `itl`, `tpot` or `decode_tps`: None, unless it breaks another limit.
+pub(super) fn meets_all(
+    limits: &[RequestLimit],
     value: impl Fn(Metric) -> Option<f64>,
     gaps: &[f64],
-) -> bool {
-    let paceless = || value(Metric::Ttft).is_some();
-    match (limit.metric, value(limit.metric)) {
-        (Metric::Itl, _) if gaps.is_empty() => paceless(),
-        (Metric::Itl, _) => gaps.iter().all(|&gap| limit.op.holds(gap, limit.limit)),
-        (Metric::Tpot | Metric::DecodeTps, None) => paceless(),
-        (_, value) => value.is_some_and(|value| limit.op.holds(value, limit.limit)),
+) -> Option<bool> {
+    let without_pace = || value(Metric::Ttft).is_none().then_some(false);
+    let meets = |limit: &RequestLimit| match (limit.metric, value(limit.metric)) {
+        (Metric::Itl, _) if gaps.is_empty() => without_pace(),
+        (Metric::Itl, _) => Some(gaps.iter().all(|&gap| limit.op.holds(gap, limit.limit))),
+        (Metric::Tpot | Metric::DecodeTps, None) => without_pace(),
+        (_, value) => Some(value.is_some_and(|value| limit.op.holds(value, limit.limit))),
+    };
+    let met: Vec<Option<bool>> = limits.iter().map(meets).collect();
+    match met.contains(&Some(false)) {
+        true => Some(false),
+        false => met.iter().all(Option::is_some).then_some(true),
     }
 }
 

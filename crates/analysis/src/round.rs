@@ -26,10 +26,53 @@ impl<'a, 'f> Round<'a, 'f> {
         self.rows.first().map_or(0, |row| row.round())
     }
 
+    /// The work for the cool-down in the window, which took energy too: tokens that arrived, and requests that ended.
+    fn cooldown_work(&self) -> (f64, f64) {
+        let Some((_, until)) = self.window else {
+            return (0.0, 0.0);
+        };
+        let rows = self.rows.iter().filter(|row| row.cools_down() && row.ok());
+        rows.fold((0.0, 0.0), |(tokens, requests), row| {
+            let events = row.events();
+            let billed = row.billed_tokens().map_or(0.0, |tokens| tokens as f64);
+            let has_ended = f64::from(u8::from(row.end() <= until));
+            let arrived = match events.is_empty() {
+                true => billed * has_ended,
+                false => {
+                    let within = events.partition_point(|event| *event <= until);
+                    row.event_tokens().sum(0..within)
+                }
+            };
+            (tokens + arrived, requests + has_ended)
+        })
+    }
+
     /// Length of the window in seconds.
     pub(super) fn length(&self) -> f64 {
         self.window
             .map_or(0.0, |(from, to)| (to - from) as f64 / 1e9)
+    }
+}
+
+/// The share of the measured requests in the work in the windows, that of the cool-down included: in the tokens, or where none are known
+/// in the requests.
+pub(super) fn measured_share(rounds: &[Round<'_, '_>]) -> f64 {
+    let own = rounds.iter().flat_map(Round::measured);
+    let (mut tokens, mut requests) = (0.0, 0.0);
+    for row in own.filter(|row| row.ok()) {
+        tokens += row.billed_tokens().map_or(0.0, |tokens| tokens as f64);
+        requests += 1.0;
+    }
+    let others = rounds.iter().map(Round::cooldown_work);
+    let others = others.fold((0.0, 0.0), |sum, own| (sum.0 + own.0, sum.1 + own.1));
+    let (own, other) = match tokens > 0.0 {
+        true => (tokens, others.0),
+        false => (requests, others.1),
+    };
+    if other > 0.0 {
+        own / (own + other)
+    } else {
+        1.0
     }
 }
 

@@ -1,15 +1,18 @@
 //! The measured requests of a case with all figures taken from them, and an example of each kind of failure.
 
+use crate::answer_cache::{RepeatedPrompts, compare_repeated};
 use crate::measured_requests::{MeasuredRequest, MeasuredRequests};
 use crate::output_lengths;
+use crate::planned_load::PlannedLoad;
 use crate::request_row::RequestRow;
 use crate::round::{Round, cancelled_by_stop, rounds};
 use crate::scalars::{hardware_scalars, scalars};
-use crate::sending::Flow;
+use crate::sending::{Flow, ThroughputWindow, Unit, Windows};
 use crate::table::Table;
 use crate::telemetry::{EngineTokens, RoundTelemetry, Workers, engine_tokens, page_figure, roles};
 use crate::{CaseFacts, sending, telemetry};
 use llmscen_core::check::{Check, PageMetric, Subject};
+use llmscen_core::load::Shape;
 use llmscen_core::metric::{Metric, Scope};
 use llmscen_core::outcome::FailureKind;
 use llmscen_core::report::FailureExample;
@@ -27,8 +30,10 @@ pub struct Sample {
     pub requests: MeasuredRequests,
     /// Length of the measured window of each round, in seconds.
     pub windows: Vec<f64>,
-    /// Length of the throughput window of each round, in seconds; without the drain.
-    pub sending: Vec<f64>,
+    /// The windows that throughputs of requests and tokens are over.
+    pub requests_window: ThroughputWindow,
+    /// Those that throughputs of sessions are over.
+    pub sessions_window: ThroughputWindow,
     /// What arrived in the throughput windows.
     pub flows: Vec<Flow>,
     /// Case-level metrics that exist, in their units.
@@ -45,11 +50,41 @@ pub struct Sample {
     pub engine_tokens: Vec<EngineTokens>,
     /// Counts.
     pub counts: Counts,
+    /// Repeated prompts against their first requests; None where no prompt was repeated, or the prompts are not known.
+    pub repeated_prompts: Option<RepeatedPrompts>,
     /// Requests that failed because this machine had no file or port to open a connection with.
     pub without_file: u64,
 }
 
 impl Sample {
+    /// The windows that a throughput is over.
+    pub fn throughput_window(&self, metric: Metric) -> &ThroughputWindow {
+        match metric.is_session_rate() {
+            true => &self.sessions_window,
+            false => &self.requests_window,
+        }
+    }
+
+    /// The same case with other requests.
+    pub(super) fn with_requests(&self, requests: MeasuredRequests) -> Sample {
+        Sample {
+            requests,
+            windows: self.windows.clone(),
+            requests_window: self.requests_window.clone(),
+            sessions_window: self.sessions_window.clone(),
+            flows: self.flows.clone(),
+            scalars: self.scalars.clone(),
+            distributions: self.distributions.clone(),
+            signals: self.signals.clone(),
+            page: self.page.clone(),
+            role_signals: self.role_signals.clone(),
+            engine_tokens: self.engine_tokens.clone(),
+            counts: self.counts.clone(),
+            repeated_prompts: self.repeated_prompts,
+            without_file: self.without_file,
+        }
+    }
+
     /// A signal of the workers with a role, or of all.
     pub fn signal(&self, signal: Signal, role: Option<&str>) -> Option<&SignalStat> {
         match role {
@@ -57,6 +92,15 @@ impl Sample {
             Some(role) => self.role_signals.get(&(role.to_owned(), signal)),
         }
     }
+}
+
+/// Whether the load does not change with time.
+fn is_even(shape: &Shape) -> bool {
+    let is_batch = matches!(
+        shape,
+        Shape::Closed { .. } | Shape::Burst | Shape::Static { .. }
+    );
+    is_batch || shape.constant_rate().is_some()
 }
 
 /// Samples a case over all its rounds.
@@ -85,9 +129,14 @@ fn sample_rows(table: &Table, rows: &[RequestRow<'_>], facts: &CaseFacts<'_>) ->
     let requests = measured_requests(&rounds, facts);
     let measured: Vec<MeasuredRequest<'_>> = requests.iter().collect();
     let telemetry_of_rounds = telemetry::round_telemetry(table, facts, &rounds);
-    let sending = sending::window_lengths(&rounds, facts);
-    let flows = sending::flows(&rounds, facts);
-    let mut scalars = scalars(&rounds, (&measured, &sending, &flows), facts);
+    let requests_window = ThroughputWindow::of(&rounds, facts, Unit::Request);
+    let sessions_window = ThroughputWindow::of(&rounds, facts, Unit::Session);
+    let throughput_windows = Windows {
+        requests: &requests_window,
+        sessions: &sessions_window,
+    };
+    let flows = sending::flows(&rounds, &throughput_windows, facts);
+    let mut scalars = scalars(&rounds, (&measured, &throughput_windows, &flows), facts);
     scalars.extend(hardware_scalars(
         &rounds,
         &measured,
@@ -95,7 +144,8 @@ fn sample_rows(table: &Table, rows: &[RequestRow<'_>], facts: &CaseFacts<'_>) ->
     ));
     Sample {
         windows: windows(&rounds),
-        sending,
+        requests_window,
+        sessions_window,
         flows,
         scalars,
         distributions: distributions(&measured),
@@ -104,6 +154,10 @@ fn sample_rows(table: &Table, rows: &[RequestRow<'_>], facts: &CaseFacts<'_>) ->
         engine_tokens: engine_tokens(&telemetry_of_rounds),
         page: limited_metrics(facts, &telemetry_of_rounds),
         counts: counts(rows),
+        // Under a load that changes, repeated prompts may be faster because fewer are in flight.
+        repeated_prompts: is_even(&facts.case.load.shape)
+            .then(|| compare_repeated(rows))
+            .flatten(),
         without_file: without_file(rows),
         requests,
     }
@@ -137,17 +191,18 @@ fn limited_metrics(
 /// The measured rows as columns, ordered by round and scheduled send: neighbors are the requests of one moment, which the turns of
 /// a session are not.
 fn measured_requests(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> MeasuredRequests {
-    let mut scheduled: Vec<(f64, &RequestRow<'_>)> = Vec::new();
+    let load = PlannedLoad::new(facts.case);
+    let mut scheduled: Vec<((f64, u32), &RequestRow<'_>)> = Vec::new();
     for round in rounds {
         let start = round.window.map_or(0, |(from, _)| from);
         let first = scheduled.len();
-        scheduled.extend(
-            round
-                .measured()
-                .map(|row| (row.intended().saturating_sub(start) as f64 / 1e9, row)),
-        );
+        let place = |row: &RequestRow<'_>| {
+            let part = load.part(row.intended(), start, row.group().map(|group| &**group));
+            (row.intended().saturating_sub(start) as f64 / 1e9, part)
+        };
+        scheduled.extend(round.measured().map(|row| (place(row), row)));
         if let Some(of_round) = scheduled.get_mut(first..) {
-            of_round.sort_by(|a, b| a.0.total_cmp(&b.0));
+            of_round.sort_by(|(a, _), (b, _)| a.0.total_cmp(&b.0));
         }
     }
     let gaps = scheduled
@@ -156,7 +211,7 @@ fn measured_requests(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Measure
         .map(|(_, row)| row.events().len())
         .sum();
     let mut requests = MeasuredRequests::with_capacity(scheduled.len(), gaps);
-    for (scheduled_s, row) in scheduled {
+    for (place, row) in scheduled {
         // A client that cancels after a fixed time has only seen early first tokens: the late ones are missing, so none count.
         let counts = if row.left() && cancels_after_time(row, facts) {
             |metric| matches!(metric, Metric::PromptTokens | Metric::OutputTokens)
@@ -164,7 +219,7 @@ fn measured_requests(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Measure
             |_| true
         };
         let requested = output_lengths::requested(row, facts.case);
-        requests.push_row(row, scheduled_s, |metric| {
+        requests.push_row(row, place, |metric| {
             counts(metric) && output_lengths::applies(metric, row, requested)
         });
     }
@@ -220,6 +275,10 @@ fn counts(all: &[RequestRow<'_>]) -> Counts {
     let mut counts = Counts::default();
     for row in all.iter().filter(|row| row.is_of_case()) {
         counts.reconnects += u64::from(row.reconnects());
+        if row.cools_down() {
+            counts.cooldown += 1;
+            continue;
+        }
         if !row.measured() {
             counts.warmup += 1;
             continue;

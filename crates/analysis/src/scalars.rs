@@ -4,13 +4,12 @@ use crate::CaseFacts;
 use crate::in_flight::{InFlight, Steady, steady_state};
 use crate::measured_requests::{MeasuredRequest, header_value};
 use crate::request_row::RequestRow;
-use crate::round::Round;
-use crate::sending::{Flow, rates, throughput_window};
+use crate::round::{Round, measured_share};
+use crate::sending::{Flow, Windows, is_session, rates};
 use crate::telemetry::imbalance;
 use crate::telemetry::{self, RoundTelemetry, Workers};
 use llmscen_core::manifest::Part;
 use llmscen_core::metric::Metric;
-use llmscen_core::plan::Case;
 use llmscen_core::stats::moments;
 use llmscen_core::telemetry::Hardware;
 use std::collections::BTreeMap;
@@ -19,12 +18,28 @@ use std::sync::Arc;
 /// The case-level metrics that exist.
 pub(super) fn scalars(
     rounds: &[Round<'_, '_>],
-    (requests, sending, flows): (&[MeasuredRequest<'_>], &[f64], &[Flow]),
+    (requests, windows, flows): (&[MeasuredRequest<'_>], &Windows<'_>, &[Flow]),
     facts: &CaseFacts<'_>,
 ) -> BTreeMap<Metric, f64> {
     let seconds: f64 = rounds.iter().map(Round::length).sum();
-    let sending: f64 = sending.iter().sum();
-    let rate = |metric| throughput(requests, flows, metric, sending);
+    let sending = windows.requests.total();
+    let has_sessions = rounds
+        .iter()
+        .flat_map(|round| round.measured())
+        .any(|row| is_session(row, facts.case));
+    let has_goodput = facts
+        .case
+        .checks
+        .iter()
+        .any(|check| check.subject.goodput_limits().is_some());
+    let rate = |metric: Metric| match metric.undivided() {
+        Metric::SessionThroughput if !has_sessions => None,
+        Metric::GoodputRate if !has_goodput => None,
+        undivided if undivided.is_session_rate() => {
+            throughput(requests, flows, undivided, windows.sessions.total())
+        }
+        undivided => throughput(requests, flows, undivided, sending),
+    };
     let mut scalars = rates(rounds, facts);
     let mut put = |metric, value: Option<f64>| {
         if let Some(value) = value {
@@ -58,7 +73,7 @@ pub(super) fn scalars(
         Metric::OutputTpsPerGpu,
         Metric::TotalTpsPerGpu,
     ] {
-        let tps = rate(metric.undivided());
+        let tps = rate(metric);
         put(metric, tps.zip(gpus).map(|(tps, gpus)| tps / gpus));
     }
     let cost = facts.case.target.cost_per_second();
@@ -66,36 +81,28 @@ pub(super) fn scalars(
         .iter()
         .filter_map(|metric| Some((*metric, metric.cost_basis()?)));
     for (metric, (throughput, amount)) in costs {
-        let rate = match throughput {
-            Metric::SessionThroughput => complete_sessions(rounds, facts)
-                .filter(|_| sending > 0.0)
-                .map(|sessions| sessions / sending),
-            throughput => rate(throughput),
-        };
-        let rate = rate.filter(|rate| *rate > 0.0);
+        let rate = rate(throughput).filter(|rate| *rate > 0.0);
         put(
             metric,
             cost.zip(rate).map(|(cost, rate)| cost * amount / rate),
         );
     }
     put(Metric::OutputTpsPerUser, mean_user_tps(requests));
-    put(Metric::ItemThroughput, rate(Metric::ItemThroughput));
-    put(Metric::Rtfx, rate(Metric::Rtfx));
-    put(
+    for metric in [
+        Metric::ItemThroughput,
+        Metric::Rtfx,
+        Metric::GoodputRate,
         Metric::SessionThroughput,
-        complete_sessions(rounds, facts)
-            .filter(|_| sending > 0.0)
-            .map(|sessions| sessions / sending),
-    );
+    ] {
+        put(metric, rate(metric));
+    }
     for share in Metric::ALL
         .iter()
         .filter(|metric| metric.is_request_share())
     {
         put(*share, request_share(requests, *share));
     }
-    let per_hour = complete_sessions(rounds, facts)
-        .filter(|_| sending > 0.0)
-        .map(|sessions| sessions / sending * 3600.0);
+    let per_hour = rate(Metric::SessionsPerHour).map(|sessions| sessions * 3600.0);
     put(Metric::SessionsPerHour, per_hour);
     put(
         Metric::SessionsPerHourPerGpu,
@@ -117,17 +124,12 @@ pub(super) fn scalars(
             .and_then(|header| replica_imbalance(requests, header)),
     );
     put(Metric::Startup, startup_seconds(facts.parts));
-    put(
-        Metric::GoodputRate,
-        good_requests(rounds, facts)
-            .filter(|_| sending > 0.0)
-            .map(|good| good / sending),
-    );
     scalars.extend(in_flight_metrics(rounds, facts, seconds));
     scalars
 }
 
-/// What arrived in the throughput window by its length. None where no request has such an amount; a request throughput may be 0.
+/// What arrived in the throughput window by its length. None where no request has such an amount; a throughput of requests or
+/// sessions may be 0.
 pub(super) fn throughput<'f>(
     requests: &[MeasuredRequest<'_>],
     flows: impl IntoIterator<Item = &'f Flow>,
@@ -155,10 +157,19 @@ fn rate_with_drain(requests: &[MeasuredRequest<'_>], metric: Metric, seconds: f6
     exists(requests, metric, seconds).then(|| amount() / seconds)
 }
 
-fn exists(requests: &[MeasuredRequest<'_>], metric: Metric, seconds: f64) -> bool {
-    let has_amount =
-        |request: &MeasuredRequest<'_>| request.ok() && request.credit(metric).is_some();
-    seconds > 0.0 && (metric == Metric::RequestThroughput || requests.iter().any(has_amount))
+/// Whether any request has an amount of a throughput; a total needs both of its parts.
+pub(super) fn exists(requests: &[MeasuredRequest<'_>], throughput: Metric, seconds: f64) -> bool {
+    let any = |metric| {
+        let mut ok = requests.iter().filter(|request| request.ok());
+        ok.any(|request| request.credit(metric).is_some())
+    };
+    seconds > 0.0
+        && match throughput.undivided() {
+            Metric::RequestThroughput | Metric::GoodputRate | Metric::SessionThroughput => true,
+            Metric::TotalTps => any(Metric::InputTps) && any(Metric::OutputTps),
+            Metric::BilledTotalTps => any(Metric::InputTps) && any(Metric::BilledTps),
+            metric => any(metric),
+        }
 }
 
 /// The output tokens of the URL that generated most over the mean of all URLs. None for one URL, and where tokens are unknown.
@@ -194,45 +205,6 @@ pub(super) fn mean_user_tps(requests: &[MeasuredRequest<'_>]) -> Option<f64> {
             .filter_map(|request| request.user_tps())
             .collect::<Vec<_>>(),
     )
-}
-
-/// Whether a request is a turn of a session, of which it may be the only turn.
-fn is_session(row: &RequestRow<'_>, case: &Case) -> bool {
-    let group = row.group().map(|group| &**group);
-    case.dataset_for_group(group).is_session(row.turns())
-}
-
-/// Sessions whose turns all succeeded and that ended in the throughput window; None without sessions.
-fn complete_sessions(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Option<f64> {
-    let has_conversations =
-        |round: &Round<'_, '_>| round.measured().any(|row| is_session(row, facts.case));
-    let complete_end = |turns: &[RequestRow<'_>]| {
-        let expected = turns
-            .first()
-            .filter(|row| is_session(row, facts.case))
-            .map(|row| row.turns().saturating_sub(row.first_turn()) as usize);
-        let is_ok = |row: &&RequestRow<'_>| row.ok() && row.turn() >= row.first_turn();
-        turns
-            .iter()
-            .map(RequestRow::end)
-            .max()
-            .filter(|_| expected == Some(turns.iter().filter(is_ok).count()))
-    };
-    let count = |round: &Round<'_, '_>| {
-        let Some(window) = throughput_window(round, facts) else {
-            return 0;
-        };
-        let ends = round
-            .rows
-            .chunk_by(|a, b| a.seq() == b.seq())
-            .filter_map(complete_end);
-        ends.filter(|end| *end > window.start && *end <= window.end)
-            .count()
-    };
-    rounds
-        .iter()
-        .any(has_conversations)
-        .then(|| rounds.iter().map(count).sum::<usize>() as f64)
 }
 
 /// Among the requests that the share applies to; the client cancelled none of them.
@@ -282,26 +254,6 @@ fn startup_seconds(parts: &[Part]) -> Option<f64> {
         .filter_map(|part| Some(part.served_ready?.secs()))
         .collect();
     moments::mean(&starts).or_else(|| moments::mean(&served))
-}
-
-/// Requests that are good by the first goodput check of the case and ended in the throughput window.
-fn good_requests(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Option<f64> {
-    let limits = facts
-        .case
-        .checks
-        .iter()
-        .find_map(|check| check.subject.goodput_limits())?;
-    let good_in_round = |round: &Round<'_, '_>| {
-        let window = throughput_window(round, facts).unwrap_or_default();
-        let is_within = |row: &&RequestRow<'_>| row.end() > window.start && row.end() <= window.end;
-        round
-            .rows
-            .iter()
-            .filter(is_within)
-            .filter(|row| row.meets(limits))
-            .count()
-    };
-    Some(rounds.iter().map(good_in_round).sum::<usize>() as f64)
 }
 
 fn in_flight_metrics(
@@ -360,7 +312,7 @@ pub(super) fn hardware_scalars(
     let windows = rounds.iter().filter(|round| round.window.is_some()).count();
     let energy = telemetry::energy(telemetry_of_rounds, windows, Workers::All)
         .zip(tokens)
-        .map(|(joules, tokens)| joules / tokens);
+        .map(|(joules, tokens)| joules * measured_share(rounds) / tokens);
     let gpus = facts
         .case
         .target

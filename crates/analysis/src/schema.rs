@@ -1,7 +1,6 @@
 //! Column names and types of requests.parquet.
 
 use llmscen_core::metric::{Metric, Scope};
-use llmscen_core::outcome::Phase;
 use llmscen_core::units::Unit;
 use llmscen_parquet::Kind;
 
@@ -83,6 +82,7 @@ columns! {
     REPLACEMENT_CHARACTERS "replacement_characters" U64;
     ANOMALIES "anomalies" Text;
     WEIGHTS_COUNTED "token_weights_counted" Flag;
+    PROMPT_HASH "prompt_hash" U64;
 }
 
 /// Source of the output token count; derived.
@@ -102,14 +102,6 @@ const DERIVED: [(&str, Kind); 4] = [
     (CHOICE_TTFT, Kind::F64List),
     (CHOICE_TTLT, Kind::F64List),
 ];
-
-/// The value of the `phase` column.
-pub(super) fn phase_name(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Warmup => "warmup",
-        Phase::Measured => "measured",
-    }
-}
 
 /// The phase of a row outside of a stage: it only counts towards requests in flight. Files never contain it.
 pub(super) const OUTSIDE_STAGE: &str = "beside";
@@ -159,6 +151,7 @@ pub(super) fn optional_columns() -> impl Iterator<Item = (&'static str, Kind)> {
         (REPLACEMENT_CHARACTERS, Kind::U64),
         (ANOMALIES, Kind::Text),
         (WEIGHTS_COUNTED, Kind::Flag),
+        (PROMPT_HASH, Kind::U64),
     ])
 }
 

@@ -1,55 +1,306 @@
-//! The throughput window, what arrived in it, and the offered and achieved rates.
+//! The throughput windows, what arrived in them, and the offered and achieved rates.
 //!
 //! ```text
 //! first send   first success           sending stops     last end
 //!     |  start      |<---- throughputs ---->|    drain      |
 //! ```
 //! During the drain fewer and fewer requests are in flight, and before the first success none can have ended: both would make a
-//! throughput depend on the length of the run.
+//! throughput depend on the length of the run. Where the time between is too short for that, the whole round counts.
 
 use crate::CaseFacts;
+use crate::in_flight::InFlight;
 use crate::measured_requests::Tags;
 use crate::request_row::RequestRow;
-use crate::round::{Round, cancelled_by_stop, rounds};
-use crate::table::Table;
+use crate::round::Round;
+use crate::sample::Sample;
+use llmscen_core::check::RequestLimit;
 use llmscen_core::load::Shape;
 use llmscen_core::manifest::Part;
 use llmscen_core::metric::Metric;
+use llmscen_core::mix::is_in_group;
+use llmscen_core::plan::Case;
 use llmscen_core::stats::long_run::BINS;
+use llmscen_core::stats::moments::mean;
 use llmscen_core::units::Nanos;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// From the first success, or the first measured scheduled send where that is later, until sending stops, in nanoseconds. The start
-/// is exclusive, since what arrives then was generated earlier; the end is inclusive. None where it is empty.
-pub(super) fn throughput_window(
+/// Mean durations that a window must hold, so that its ends do not decide the throughput.
+const MIN_DURATIONS: f64 = 3.0;
+/// How far a throughput may exceed what Little's law allows, because the requests that end in a window are a sample.
+const LITTLE_TOLERANCE: f64 = 1.05;
+
+/// What ends in a throughput window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// One request.
+    Request,
+    /// All turns of a conversation.
+    Session,
+}
+
+/// The windows of the rounds of a case that throughputs are over.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ThroughputWindow {
+    /// Nanoseconds of each round, by round number. The start is exclusive, since what arrives then was generated earlier; the end is
+    /// inclusive. None for a round without one.
+    spans: Vec<Option<Range<u64>>>,
+    /// Length of each round's window in seconds, by round number; 0 for a round without one.
+    pub seconds: Vec<f64>,
+    /// Seconds from the ends of the windows to the last ends of their rounds.
+    pub(super) drain: f64,
+    /// Why the spans are the whole rounds, start and drain included; None where they are the windows of steady sending.
+    pub whole: Option<WholeReason>,
+}
+
+/// Why there is no window of steady sending.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum WholeReason {
+    /// It holds fewer than three mean durations.
+    TooShort {
+        /// What the throughputs count.
+        unit: Unit,
+        /// Mean length over the rounds in seconds.
+        seconds: f64,
+        /// Mean duration in seconds, of the class of requests or sessions with the longest.
+        duration: f64,
+    },
+    /// Throughput × mean duration would be above the greatest number in flight, against Little's law.
+    AboveLittle,
+}
+
+impl ThroughputWindow {
+    /// Windows of steady sending of known lengths in seconds, by round number.
+    pub fn of_lengths(seconds: Vec<f64>) -> ThroughputWindow {
+        ThroughputWindow {
+            seconds,
+            ..ThroughputWindow::default()
+        }
+    }
+
+    pub(super) fn of(
+        rounds: &[Round<'_, '_>],
+        facts: &CaseFacts<'_>,
+        unit: Unit,
+    ) -> ThroughputWindow {
+        let flights: Vec<Vec<Flight<'_>>> = rounds
+            .iter()
+            .map(|round| flights(round, facts, unit))
+            .collect();
+        let steady: Vec<Option<Range<u64>>> = rounds
+            .iter()
+            .zip(&flights)
+            .map(|(round, flights)| steady_window(round, flights, facts))
+            .collect();
+        let measured = rounds.iter().zip(flights).zip(&steady);
+        let measured = measured.filter(|((round, _), _)| round.window.is_some());
+        let measured: Vec<_> = measured
+            .map(|((_, flights), span)| (span, flights))
+            .collect();
+        let whole = whole_reason(&measured, facts, unit);
+        let mut window = ThroughputWindow {
+            whole,
+            ..ThroughputWindow::default()
+        };
+        let last = rounds.last().map_or(0, |round| round.number() as usize + 1);
+        window.spans.resize(last, None);
+        window.drain = rounds
+            .iter()
+            .zip(&steady)
+            .filter_map(|(round, span)| Some(round.window?.1.saturating_sub(span.as_ref()?.end)))
+            .map(|nanos| nanos as f64 / 1e9)
+            .sum();
+        for (round, steady) in rounds.iter().zip(steady) {
+            let all = || round.window.map(|(first, last)| first..last);
+            let span = if whole.is_some() { all() } else { steady };
+            if let Some(known) = window.spans.get_mut(round.number() as usize) {
+                *known = span.filter(|span| !span.is_empty());
+            }
+        }
+        let seconds = |span: &Option<Range<u64>>| {
+            span.as_ref()
+                .map_or(0.0, |span| (span.end - span.start) as f64 / 1e9)
+        };
+        window.seconds = window.spans.iter().map(seconds).collect();
+        window
+    }
+
+    fn span(&self, round: &Round<'_, '_>) -> Option<&Range<u64>> {
+        self.spans.get(round.number() as usize)?.as_ref()
+    }
+
+    /// Length of all rounds in seconds.
+    pub(super) fn total(&self) -> f64 {
+        self.seconds.iter().sum()
+    }
+}
+
+/// A request, or a session, from its send to its last end.
+struct Flight<'a> {
+    from: u64,
+    to: u64,
+    ok: bool,
+    measured: bool,
+    group: Option<&'a str>,
+}
+
+fn flights<'f>(round: &Round<'_, 'f>, facts: &CaseFacts<'_>, unit: Unit) -> Vec<Flight<'f>> {
+    let of_rows = |rows: &'f [RequestRow<'_>]| {
+        let first = rows.first()?;
+        Some(Flight {
+            from: rows.iter().filter_map(|row| row.sent()).min()?,
+            to: rows.iter().map(|row| row.end()).max()?,
+            ok: match unit {
+                Unit::Request => first.ok(),
+                Unit::Session => is_complete(rows, facts),
+            },
+            measured: first.measured(),
+            group: first.group().map(|group| &**group),
+        })
+    };
+    match unit {
+        Unit::Request => round.rows.chunks(1).filter_map(of_rows).collect(),
+        Unit::Session => sessions_of(round).filter_map(of_rows).collect(),
+    }
+}
+
+/// The rows of each session of a round.
+fn sessions_of<'a, 'f>(round: &Round<'a, 'f>) -> impl Iterator<Item = &'f [RequestRow<'a>]> {
+    round.rows.chunk_by(|a, b| a.seq() == b.seq())
+}
+
+/// Whether a request is a turn of a session, of which it may be the only turn.
+pub(super) fn is_session(row: &RequestRow<'_>, case: &Case) -> bool {
+    let group = row.group().map(|group| &**group);
+    case.dataset_for_group(group).is_session(row.turns())
+}
+
+/// Whether all turns of a session succeeded.
+fn is_complete(turns: &[RequestRow<'_>], facts: &CaseFacts<'_>) -> bool {
+    let is_ok = |row: &&RequestRow<'_>| row.ok() && row.turn() >= row.first_turn();
+    turns.first().is_some_and(|row| {
+        let expected = row.turns().saturating_sub(row.first_turn()) as usize;
+        is_session(row, facts.case) && turns.iter().filter(is_ok).count() == expected
+    })
+}
+
+/// Why the steady windows are none: they hold too few durations of what ends in them, or count more than can have been in flight.
+fn whole_reason(
+    with_flights: &[(&Option<Range<u64>>, Vec<Flight<'_>>)],
+    facts: &CaseFacts<'_>,
+    unit: Unit,
+) -> Option<WholeReason> {
+    let ok = || {
+        with_flights
+            .iter()
+            .flat_map(|(_, flights)| flights)
+            .filter(|flight| flight.ok && flight.measured)
+    };
+    let mean_of = |class: Option<&str>| {
+        let of_class = |flight: &&Flight<'_>| {
+            class.is_none_or(|class| flight.group.is_some_and(|group| is_in_group(group, class)))
+        };
+        let spans = ok().filter(of_class);
+        let durations: Vec<f64> = spans
+            .map(|flight| flight.to.saturating_sub(flight.from) as f64 / 1e9)
+            .collect();
+        mean(&durations)
+    };
+    let all = mean_of(None)?;
+    if is_whole_by_plan(&facts.case.load.shape) {
+        return None;
+    }
+    let classes = facts
+        .case
+        .mix
+        .iter()
+        .filter_map(|entry| mean_of(Some(&entry.name)));
+    let duration = classes.fold(all, f64::max);
+    let length: f64 = with_flights
+        .iter()
+        .filter_map(|(span, _)| span.as_ref())
+        .map(|span| (span.end - span.start) as f64 / 1e9)
+        .sum();
+    let seconds = length / with_flights.len() as f64;
+    if seconds < MIN_DURATIONS * duration {
+        return Some(WholeReason::TooShort {
+            unit,
+            seconds,
+            duration,
+        });
+    }
+    let in_flight = |(span, flights): &(&Option<Range<u64>>, Vec<Flight<'_>>)| {
+        let window = span.as_ref().map(|span| (span.start, span.end))?;
+        let spans = flights.iter().map(|flight| (flight.from, flight.to));
+        Some(InFlight::of_spans(spans).max(window))
+    };
+    let ended = |(span, flights): &(&Option<Range<u64>>, Vec<Flight<'_>>)| {
+        let is_inside = |flight: &&Flight<'_>| {
+            let contains = |span: &Range<u64>| flight.to > span.start && flight.to <= span.end;
+            flight.ok && span.as_ref().is_some_and(contains)
+        };
+        flights.iter().filter(is_inside).count()
+    };
+    let most = with_flights.iter().filter_map(in_flight).max()?;
+    let throughput = with_flights.iter().map(ended).sum::<usize>() as f64 / length;
+    (throughput * all > f64::from(most) * LITTLE_TOLERANCE).then_some(WholeReason::AboveLittle)
+}
+
+/// Whether the work of a load lasts until its last end: its requests are scheduled at once, or batch after batch.
+fn is_whole_by_plan(shape: &Shape) -> bool {
+    matches!(shape, Shape::Burst | Shape::Static { .. })
+}
+
+/// From the first success, or the first measured scheduled send where that is later, until sending stops. None where it is empty.
+fn steady_window(
     round: &Round<'_, '_>,
+    flights: &[Flight<'_>],
     facts: &CaseFacts<'_>,
 ) -> Option<Range<u64>> {
     let (first, last) = round.window?;
-    let window = match facts.case.load.shape {
-        // Requests are scheduled at once, or batch after batch: the work lasts until the last end.
-        Shape::Burst | Shape::Static { .. } => first..last,
-        Shape::Open { .. } | Shape::Replay { .. } | Shape::Rates { .. } | Shape::Classes { .. } => {
-            window_start(round, first)..sent_until(round, facts)?
-        }
-        Shape::Closed { .. } | Shape::Users { .. } => {
-            window_start(round, first)..closed_loop_end(round, facts)?
-        }
+    let shape = &facts.case.load.shape;
+    // The first success, warm-up included. Without one the whole window counts: the throughput is 0.
+    let succeeded = flights
+        .iter()
+        .filter(|flight| flight.ok)
+        .map(|flight| flight.to);
+    let start = succeeded.min().map_or(first, |end| end.max(first));
+    let window = match *shape {
+        _ if is_whole_by_plan(shape) => first..last,
+        Shape::Closed { users } => whole_cycles(flights, start..sending_end(round, facts)?, users),
+        _ => start..sending_end(round, facts)?,
     };
     (!window.is_empty()).then_some(window)
 }
 
-/// The first success of the round, warm-up included. Without one the whole window counts: the throughput is 0.
-fn window_start(round: &Round<'_, '_>, first: u64) -> u64 {
-    let succeeded = round
-        .rows
-        .iter()
-        .filter(|row| row.ok())
-        .map(|row| row.end())
-        .min();
-    succeeded.map_or(first, |end| end.max(first))
+/// When sending stops.
+pub(super) fn sending_end(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Option<u64> {
+    match facts.case.load.shape {
+        Shape::Closed { .. } | Shape::Users { .. } => closed_loop_end(round, facts),
+        Shape::Burst | Shape::Static { .. } => round.rows.iter().filter_map(|row| row.sent()).max(),
+        Shape::Open { .. } | Shape::Replay { .. } | Shape::Rates { .. } | Shape::Classes { .. } => {
+            sent_until(round, facts)
+        }
+    }
+}
+
+/// Cuts the window of a closed loop to whole cycles of its users. If requests are of equal length, users send in waves, and a window
+/// from the begin of one wave to the middle of another would count a part of a wave too much.
+fn whole_cycles(flights: &[Flight<'_>], busy: Range<u64>, users: u32) -> Range<u64> {
+    let ends = flights.iter().map(|flight| flight.to);
+    let mut ends: Vec<u64> = ends
+        .filter(|end| *end > busy.start && *end <= busy.end)
+        .collect();
+    ends.sort_unstable();
+    let users = users.max(1) as usize;
+    let left_over = ends.len() % users;
+    if ends.len() < MIN_DURATIONS as usize * users {
+        return busy;
+    }
+    let start = left_over.checked_sub(1).and_then(|at| ends.get(at));
+    start.copied().unwrap_or(busy.start)..ends.last().copied().unwrap_or(busy.end)
 }
 
 /// When a closed loop stops keeping all users busy: at the end of its duration, or when the first user has no more requests.
@@ -65,61 +316,66 @@ fn closed_loop_end(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Option<u64> 
         .filter_map(|row| row.sent())
         .max()?;
     // A user is busy with a conversation until its last turn has ended.
-    let sessions = round.rows.chunk_by(|a, b| a.seq() == b.seq());
-    let ends = sessions.filter_map(|turns| {
-        turns
-            .iter()
-            .filter(|row| row.sent().is_some())
-            .map(|row| row.end())
-            .max()
+    let ends = sessions_of(round).filter_map(|turns| {
+        let sent = turns.iter().filter(|row| row.sent().is_some());
+        sent.map(|row| row.end()).max()
     });
     Some(ends.filter(|end| *end > started).min().unwrap_or(started))
-}
-
-/// Length of each round's throughput window in seconds, by round number; 0 for a round without one.
-pub(super) fn window_lengths(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Vec<f64> {
-    let mut lengths = vec![0.0; rounds.last().map_or(0, |round| round.number() as usize + 1)];
-    for round in rounds {
-        if let Some((length, window)) = lengths
-            .get_mut(round.number() as usize)
-            .zip(throughput_window(round, facts))
-        {
-            *length = (window.end - window.start) as f64 / 1e9;
-        }
-    }
-    lengths
 }
 
 /// Share of the run above which a drain has a note.
 const MAX_DRAIN: f64 = 0.01;
 
-/// A note about the drain, where it is long.
-pub(super) fn drain_note(table: &Table, facts: &CaseFacts<'_>) -> Option<String> {
-    let rows: Vec<RequestRow<'_>> = table
-        .rows_of_case(&facts.case.id)
-        .into_iter()
-        .filter(|row| !cancelled_by_stop(row, facts))
-        .collect();
-    let rounds = rounds(&rows, facts);
-    let seconds = |round: &Round<'_, '_>| {
-        Some(
-            round
-                .window?
-                .1
-                .saturating_sub(throughput_window(round, facts)?.end) as f64
-                / 1e9,
-        )
+/// Notes about what throughputs are over: the whole rounds, or a window without a long drain.
+pub fn window_notes(sample: &Sample) -> Vec<String> {
+    let drain = sample.requests_window.drain;
+    let share = drain / sample.windows.iter().sum::<f64>();
+    let of_requests = match sample.requests_window.whole {
+        Some(whole) => Some(format!("Throughputs are over {whole}.")),
+        None => (share > MAX_DRAIN).then(|| {
+            format!(
+                "The drain took {drain:.3} s after sending stopped, {:.1} % of the run. Throughputs exclude it; the metrics \
+                 `…_with_drain` include it.",
+                share * 100.0
+            )
+        }),
     };
-    let drain: f64 = rounds.iter().filter_map(seconds).sum();
-    let share = drain / rounds.iter().map(Round::length).sum::<f64>();
-    (share > MAX_DRAIN).then(|| {
-        format!(
-            "The drain took {drain:.3} s after sending stopped, {:.1} % of the run. Throughputs exclude it; the metrics \
-             `…_with_drain` include it.",
-            share * 100.0
-        )
-    })
+    let has_sessions = sample.scalars.contains_key(&Metric::SessionThroughput);
+    let whole = sample.sessions_window.whole.filter(|_| has_sessions);
+    let of_sessions = whole.map(|whole| format!("Sessions per hour are over {whole}."));
+    of_requests.into_iter().chain(of_sessions).collect()
 }
+
+impl fmt::Display for WholeReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WholeReason::TooShort {
+                unit,
+                seconds,
+                duration,
+            } => {
+                let held = (seconds / duration * 10.0).floor() / 10.0;
+                let noun = match unit {
+                    Unit::Request => "request",
+                    Unit::Session => "session",
+                };
+                write!(
+                    f,
+                    "the whole run, start and drain included. Sending was steady for {held:.1} mean durations of a {noun}, and \
+                     {MIN_DURATIONS} are required: measure for longer; users need at least {PER_USER} {noun}s each"
+                )
+            }
+            WholeReason::AboveLittle => write!(
+                f,
+                "the whole run, start and drain included. While sending was steady, throughput × mean duration was above the greatest \
+                 number in flight, against Little's law, so that its replies are no fair sample: measure for longer"
+            ),
+        }
+    }
+}
+
+/// Requests or sessions per user from which the ends of a run matter little.
+pub const PER_USER: u64 = 10;
 
 /// What arrived in the throughput window of one round, of the requests that share all tags. Warm-up requests are included:
 /// they load the server like any other request.
@@ -169,12 +425,12 @@ pub struct Amounts {
     pub output: f64,
     /// Prompt tokens.
     pub input: f64,
-    /// Prompt and output tokens.
-    pub total: f64,
     /// Billed output tokens.
     pub billed: f64,
-    /// Prompt and billed output tokens.
-    pub billed_total: f64,
+    /// Requests that meet the limits of the first goodput check.
+    pub good: f64,
+    /// Complete sessions that ended, by the bins of their own window.
+    pub sessions: f64,
 }
 
 impl Amounts {
@@ -186,9 +442,9 @@ impl Amounts {
         self.audio += other.audio;
         self.output += other.output;
         self.input += other.input;
-        self.total += other.total;
         self.billed += other.billed;
-        self.billed_total += other.billed_total;
+        self.good += other.good;
+        self.sessions += other.sessions;
     }
 
     /// What counts towards this throughput; 0 for every other metric.
@@ -199,42 +455,84 @@ impl Amounts {
             Metric::Rtfx => self.audio,
             Metric::InputTps => self.input,
             Metric::OutputTps => self.output,
-            Metric::TotalTps => self.total,
+            Metric::TotalTps => self.input + self.output,
             Metric::BilledTps => self.billed,
-            Metric::BilledTotalTps => self.billed_total,
+            Metric::BilledTotalTps => self.input + self.billed,
+            Metric::GoodputRate => self.good,
+            Metric::SessionThroughput => self.sessions,
             _ => 0.0,
         }
     }
 }
 
-/// What arrived in the throughput windows, by the tags of the requests.
-pub(super) fn flows(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Vec<Flow> {
+/// The throughput windows of a case: that of requests and tokens, and that of sessions.
+pub(super) struct Windows<'w> {
+    pub requests: &'w ThroughputWindow,
+    pub sessions: &'w ThroughputWindow,
+}
+
+/// What arrived in the throughput windows, by the tags of the requests. A session has the tags of its last request.
+pub(super) fn flows(
+    rounds: &[Round<'_, '_>],
+    windows: &Windows<'_>,
+    facts: &CaseFacts<'_>,
+) -> Vec<Flow> {
+    let checks = facts.case.checks.iter();
+    let limits = checks
+        .filter_map(|check| check.subject.goodput_limits())
+        .next();
     let mut flows: BTreeMap<_, BTreeMap<u16, Amounts>> = BTreeMap::new();
-    for (round, window) in rounds
-        .iter()
-        .filter_map(|round| Some((round, throughput_window(round, facts)?)))
-    {
-        for row in round.rows.iter().filter(|row| row.sent().is_some()) {
-            let mut arrived = Vec::new();
-            add_arrivals(row, &window, &mut |bin, amounts| {
-                arrived.push((bin, amounts))
-            });
-            if arrived.is_empty() {
-                continue;
+    let mut add = |row: &RequestRow<'_>, arrived: Vec<(u16, Amounts)>| {
+        if arrived.is_empty() {
+            return;
+        }
+        let bins = flows
+            .entry((
+                row.round(),
+                row.group().cloned(),
+                row.model().to_owned(),
+                row.endpoint().cloned(),
+                row.kept_headers().cloned(),
+                row.turn(),
+            ))
+            .or_default();
+        for (bin, amounts) in arrived {
+            bins.entry(bin).or_default().add(amounts);
+        }
+    };
+    for round in rounds {
+        if let Some(window) = windows.requests.span(round) {
+            // In a whole round the other phases are outside of the span.
+            let counts = |row: &&RequestRow<'_>| windows.requests.whole.is_none() || row.measured();
+            for row in round
+                .rows
+                .iter()
+                .filter(|row| row.sent().is_some())
+                .filter(counts)
+            {
+                let mut arrived = Vec::new();
+                add_arrivals(row, window, limits, &mut |bin, amounts| {
+                    arrived.push((bin, amounts))
+                });
+                add(row, arrived);
             }
-            let bins = flows
-                .entry((
-                    row.round(),
-                    row.group(),
-                    row.model(),
-                    row.endpoint(),
-                    row.kept_headers(),
-                    row.turn(),
-                ))
-                .or_default();
-            arrived
-                .into_iter()
-                .for_each(|(bin, amounts)| bins.entry(bin).or_default().add(amounts));
+        }
+        if let Some(window) = windows.sessions.span(round) {
+            let counts = |turns: &&[RequestRow<'_>]| {
+                let is_measured = turns.first().is_some_and(|row| row.measured());
+                is_complete(turns, facts) && (windows.sessions.whole.is_none() || is_measured)
+            };
+            for turns in sessions_of(round).filter(counts) {
+                let last = turns.iter().max_by_key(|row| row.end());
+                let ended = last.and_then(|row| Some((row, bin(row.end(), window)?)));
+                if let Some((row, bin)) = ended {
+                    let one = Amounts {
+                        sessions: 1.0,
+                        ..Amounts::default()
+                    };
+                    add(row, vec![(bin, one)]);
+                }
+            }
         }
     }
     let flows = flows.into_iter();
@@ -243,10 +541,10 @@ pub(super) fn flows(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Vec<Flow
             |((round, group, model, endpoint, kept_headers, turn), bins)| Flow {
                 round,
                 turn,
-                group: group.cloned(),
+                group,
                 model: model.into(),
-                endpoint: endpoint.cloned(),
-                kept_headers: kept_headers.cloned(),
+                endpoint,
+                kept_headers,
                 bins,
             },
         )
@@ -254,62 +552,55 @@ pub(super) fn flows(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Vec<Flow
 }
 
 /// Tokens count when they arrive, prompt tokens with the first output token; a reply that is not streamed counts at its end.
-fn add_arrivals(row: &RequestRow<'_>, window: &Range<u64>, add: &mut impl FnMut(u16, Amounts)) {
-    let events = row.events();
-    let output = row.output_tokens().map(|tokens| tokens as f64);
-    let prompt = row.prompt_tokens().map(|tokens| tokens as f64);
-    // Without one of the two, a request has no total tokens.
-    let counts_total = if prompt.is_some() { 1.0 } else { 0.0 };
-    let prompt_tokens = prompt.filter(|_| output.is_some()).unwrap_or(0.0);
-    let billed = row.billed_tokens().map_or(0.0, |tokens| tokens as f64);
-    let hidden = (billed - output.unwrap_or(0.0)).max(0.0);
+fn add_arrivals(
+    row: &RequestRow<'_>,
+    window: &Range<u64>,
+    goodput: Option<&[RequestLimit]>,
+    add: &mut impl FnMut(u16, Amounts),
+) {
     if let Some(bin) = bin(row.end(), window) {
-        let at_end = output.filter(|_| events.is_empty()).unwrap_or(0.0);
-        let billed_at_end = if events.is_empty() { billed } else { 0.0 };
-        let prompt_at_end = if events.is_empty() {
-            prompt_tokens
-        } else {
-            0.0
-        };
-        let ok = Amounts {
-            ended: 1.0,
-            requests: 1.0,
-            items: row.items().map_or(0.0, |items| items as f64),
-            audio: row.audio_seconds().unwrap_or(0.0),
-            output: at_end,
-            input: prompt.filter(|_| events.is_empty()).unwrap_or(0.0),
-            total: at_end * counts_total + prompt_at_end,
-            billed: billed_at_end,
-            billed_total: billed_at_end * counts_total + prompt_at_end,
-        };
         add(
             bin,
-            if row.ok() {
-                ok
-            } else {
-                Amounts {
-                    ended: 1.0,
-                    ..Amounts::default()
-                }
+            Amounts {
+                ended: 1.0,
+                ..Amounts::default()
             },
         );
     }
     if !row.ok() {
         return;
     }
-    if let Some(bin) = events.first().and_then(|first| bin(*first, window)) {
+    let events = row.events();
+    let output = row.output_tokens().map_or(0.0, |tokens| tokens as f64);
+    let billed = row.billed_tokens().map_or(0.0, |tokens| tokens as f64);
+    if let Some(bin) = bin(row.end(), window) {
+        let is_good = goodput.is_some_and(|limits| row.meets(limits) == Some(true));
         add(
             bin,
             Amounts {
-                input: prompt.unwrap_or(0.0),
-                total: prompt_tokens,
-                billed: hidden,
-                billed_total: prompt_tokens + hidden * counts_total,
+                requests: 1.0,
+                items: row.items().map_or(0.0, |items| items as f64),
+                audio: row.audio_seconds().unwrap_or(0.0),
+                good: f64::from(u8::from(is_good)),
                 ..Amounts::default()
             },
         );
     }
-    if output.is_none() {
+    let first = events.first().copied().unwrap_or(row.end());
+    if let Some(bin) = bin(first, window) {
+        let at_end = if events.is_empty() { output } else { 0.0 };
+        add(
+            bin,
+            Amounts {
+                input: row.prompt_tokens().map_or(0.0, |tokens| tokens as f64),
+                output: at_end,
+                // Hidden reasoning arrives with the first event.
+                billed: (billed - output).max(0.0) + at_end,
+                ..Amounts::default()
+            },
+        );
+    }
+    if row.output_tokens().is_none() {
         return;
     }
     let event_tokens = row.event_tokens();
@@ -325,9 +616,7 @@ fn add_arrivals(row: &RequestRow<'_>, window: &Range<u64>, add: &mut impl FnMut(
             bin_of_event,
             Amounts {
                 output: tokens,
-                total: tokens * counts_total,
                 billed: tokens,
-                billed_total: tokens * counts_total,
                 ..Amounts::default()
             },
         );

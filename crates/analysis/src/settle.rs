@@ -4,22 +4,27 @@
 //! so that the mean of the rest has the smallest standard error. That would also discard a first burst of slow requests, which is
 //! behavior of the server; so the start is discarded only where it is significantly faster than the rest.
 
+use crate::in_flight::InFlight;
 use crate::request_row::RequestRow;
-use crate::schema::{SETTLING, phase_name};
+use crate::schema::SETTLING;
 use crate::table::Table;
 use llmscen_core::load::{Load, Warmup};
 use llmscen_core::outcome::Phase;
 use llmscen_core::plan::Case;
 use llmscen_core::report::Discarded;
+use llmscen_core::stats::design::inflation;
 use llmscen_core::stats::moments::{mean, sd};
 use std::collections::HashSet;
+use std::ops::Range;
 
 /// Requests per batch.
 const BATCH: usize = 5;
 /// With fewer batches nothing is discarded.
 const MIN_BATCHES: usize = 10;
-/// Standard errors by which the start must be faster than the rest.
+/// Standard errors by which the start must be faster than the rest, or have fewer requests in flight.
 const MIN_STANDARD_ERRORS: f64 = 3.0;
+/// Requests by which it must have fewer in flight: a server with hardly one does not fill.
+const MIN_REQUESTS: f64 = 1.0;
 
 impl Table {
     /// Marks the start of every open loop with one rate and without warm-up. It depends on the rows alone, so a table that is
@@ -36,7 +41,7 @@ impl Table {
             let phase = |row: u32| match self.columns.phase.get(row as usize) {
                 _ if marked.contains(&row) => Some(SETTLING),
                 // A part of the rows had another start.
-                Some(word) if &**word == SETTLING => Some(phase_name(Phase::Measured)),
+                Some(word) if &**word == SETTLING => Some(Phase::Measured.name()),
                 other => other.map(|word| &**word),
             };
             self.columns.phase = (0..self.columns.len() as u32).map(phase).collect();
@@ -59,7 +64,7 @@ fn starts_empty(load: &Load) -> bool {
 }
 
 /// Row indexes of a round's start, from TTFT ordered by scheduled send, or from the end-to-end latency where nothing was
-/// streamed.
+/// streamed; and from the requests in flight at each scheduled send. The later of both ends counts.
 fn start_of_round(round: &[RequestRow<'_>]) -> Vec<u32> {
     let mut ok: Vec<&RequestRow<'_>> = round
         .iter()
@@ -76,11 +81,18 @@ fn start_of_round(round: &[RequestRow<'_>]) -> Vec<u32> {
         .map(|at| (row.intended(), at))
     };
     let spans: Vec<(u64, u64)> = ok.iter().filter_map(latency).collect();
-    let values: Vec<f64> = spans
+    let latencies: Vec<f64> = spans
         .iter()
         .map(|(from, to)| to.saturating_sub(*from) as f64 / 1e6)
         .collect();
-    let Some((first, _)) = truncation(&values).and_then(|cut| spans.get(cut)) else {
+    // A server that fills up slows down later than the requests in it increase, and TTFT may not show it at all.
+    let in_flight = InFlight::count(round);
+    let levels: Vec<f64> = spans
+        .iter()
+        .map(|(from, _)| f64::from(in_flight.level(*from)))
+        .collect();
+    let cut = truncation(&latencies).max(emptier_start(&levels));
+    let Some((first, _)) = cut.and_then(|cut| spans.get(cut)) else {
         return Vec::new();
     };
     round
@@ -92,6 +104,49 @@ fn start_of_round(round: &[RequestRow<'_>]) -> Vec<u32> {
 
 /// How many values of the start to discard, at most half; None for nothing.
 pub fn truncation(values: &[f64]) -> Option<usize> {
+    let (cut, batches) = truncate(values)?;
+    let (early, late) = batches.split_at(cut);
+    let error = sd(late)? / (early.len() as f64).sqrt();
+    let is_lower = mean(early)? < mean(late)? - MIN_STANDARD_ERRORS * error;
+    is_lower.then_some(cut * BATCH)
+}
+
+/// How many requests of the start to discard by the numbers in flight at each; None for nothing.
+fn emptier_start(levels: &[f64]) -> Option<usize> {
+    let cut = differing_start(levels)?;
+    let (early, late) = levels.split_at(cut);
+    (mean(early)? <= mean(late)? - MIN_REQUESTS).then_some(cut)
+}
+
+/// The values between a start and an end that differ from them, in either direction. A start that changes for long is cut several times.
+pub(super) fn between_differing_ends(values: &[f64]) -> Range<usize> {
+    let mut kept = 0..values.len();
+    loop {
+        let own = values.get(kept.clone()).unwrap_or_default();
+        if let Some(start) = differing_start(own) {
+            kept.start += start;
+            continue;
+        }
+        let reversed: Vec<f64> = own.iter().rev().copied().collect();
+        match differing_start(&reversed) {
+            Some(end) => kept.end -= end,
+            None => return kept,
+        }
+    }
+}
+
+/// How many values of the start, at most half, differ from the others; None for none. Correlation of the others counts.
+fn differing_start(values: &[f64]) -> Option<usize> {
+    let (cut, batches) = truncate(values).filter(|(cut, _)| *cut > 0)?;
+    let (early, late) = batches.split_at(cut);
+    let effect = inflation(&[late.to_vec()]).times;
+    let error = sd(late)? * (effect / early.len() as f64).sqrt();
+    let difference = (mean(early)? - mean(late)?).abs();
+    (difference > MIN_STANDARD_ERRORS * error).then_some(cut * BATCH)
+}
+
+/// The means of batches, and the number of them whose removal gives the mean of the others the smallest standard error.
+fn truncate(values: &[f64]) -> Option<(usize, Vec<f64>)> {
     let batches: Vec<f64> = values.chunks_exact(BATCH).filter_map(mean).collect();
     if batches.len() < MIN_BATCHES {
         return None;
@@ -109,11 +164,7 @@ pub fn truncation(values: &[f64]) -> Option<usize> {
             best = (error, cut);
         }
     }
-    let (early, late) = batches.split_at(best.1);
-    let (early_mean, late_mean, spread) = (mean(early)?, mean(late)?, sd(late)?);
-    let is_faster =
-        early_mean < late_mean - MIN_STANDARD_ERRORS * spread / (early.len() as f64).sqrt();
-    is_faster.then_some(best.1 * BATCH)
+    Some((best.1, batches))
 }
 
 /// The discarded start of a case; None where nothing was discarded.
@@ -206,6 +257,15 @@ mod tests {
     }
 
     #[test]
+    fn a_start_that_only_the_requests_in_flight_show_is_discarded() {
+        // A request every 10 ms, of 500 ms each and an equal TTFT: 50 are in flight from the 50th on.
+        let rows: Vec<Outcome> = (0..400)
+            .map(|k| stream(k, k * 10, &[k * 10 + 20 + k * 7 % 5, k * 10 + 505]))
+            .collect();
+        assert_eq!(start_of(table("a", &rows), &open()), Some((50, 0.5)));
+    }
+
+    #[test]
     fn marking_twice_marks_no_more_and_at_most_half_goes() {
         assert_eq!(
             start_of(table("a", &rows(200, 30)), &open()),
@@ -213,8 +273,8 @@ mod tests {
         );
         assert_eq!(
             start_of(table("a", &rows(200, 150)), &open()),
-            None,
-            "what is left would be as slow as what goes"
+            Some((30, 0.3)),
+            "by TTFT what is left would be as slow as what goes; the requests of 300 ms fill the server"
         );
     }
 
@@ -230,7 +290,10 @@ mod tests {
             })
             .collect();
         assert_eq!(start_of(table("a", &slow), &open()), None);
-        assert_eq!(start_of(table("a", &rows(200, 0)), &open()), None);
+        let noise: Vec<Outcome> = (0..200)
+            .map(|k| stream(k, k * 10, &[k * 10 + 2, k * 10 + 5 + k * 7 % 5]))
+            .collect();
+        assert_eq!(start_of(table("a", &noise), &open()), None);
         assert_eq!(
             start_of(table("a", &rows(49, 10)), &open()),
             None,

@@ -25,12 +25,13 @@ pub struct ShardSample {
     pub ttft_ms: Vec<f64>,
 }
 
-/// The measured requests of a case by shard number.
+/// The measured requests of a case by shard number, of the rounds that `facts` has.
 pub fn shard_samples(table: &Table, facts: &CaseFacts<'_>) -> BTreeMap<u32, ShardSample> {
     let mut rows: Vec<RequestRow<'_>> = table
         .rows_of_case(&facts.case.id)
         .into_iter()
         .filter(|row| row.measured() && !cancelled_by_stop(row, facts))
+        .filter(|row| facts.parts.iter().any(|part| part.round == row.round()))
         .collect();
     rows.sort_by_key(|row| (row.round(), row.intended(), row.seq(), row.turn()));
     let mut shards: BTreeMap<u32, ShardSample> = BTreeMap::new();
@@ -55,6 +56,7 @@ mod tests {
     use crate::fixture::{case, facts, failed, stream, warmup};
     use crate::sample::sample_case;
     use llmscen_core::load::Shape;
+    use llmscen_core::manifest::Part;
     use llmscen_core::outcome::Outcome;
     use llmscen_core::stats::design;
 
@@ -77,7 +79,12 @@ mod tests {
             (1, failed(5, FailureKind::Dropped)),
         ];
         let case = case(Shape::Closed { users: 2 });
-        let shards = shard_samples(&table_of(&rows), &facts(&case));
+        let parts = [Part::default()];
+        let facts = CaseFacts {
+            parts: &parts,
+            ..facts(&case)
+        };
+        let shards = shard_samples(&table_of(&rows), &facts);
         let seen = |index: u32| {
             let shard = &shards[&index];
             (shard.requests, shard.ok, shard.dropped)

@@ -3,6 +3,7 @@
 use crate::columns::{Columns, TaggedOutcome};
 use crate::request_row::{RequestRow, derived_column};
 use crate::schema::OUTSIDE_STAGE;
+use llmscen_core::outcome::Phase;
 use llmscen_core::plan::StageSlice;
 use llmscen_core::telemetry::TelemetryRecord;
 use llmscen_parquet::ParquetError;
@@ -80,6 +81,8 @@ pub struct RowKey<'a> {
     pub turn: u32,
     /// Shard, from 0.
     pub shard: u32,
+    /// Whether it followed the measured requests.
+    pub cools_down: bool,
 }
 
 impl Table {
@@ -155,12 +158,17 @@ impl Table {
 
     /// The keys of all rows, in order.
     pub fn row_keys(&self) -> impl Iterator<Item = RowKey<'_>> {
-        (0..self.len()).map(|row| RowKey {
+        let cools_down = |row: usize| {
+            let phase = self.columns.phase.get(row);
+            phase.is_some_and(|phase| &**phase == Phase::Cooldown.name())
+        };
+        (0..self.len()).map(move |row| RowKey {
             case: self.columns.case.get(row).map_or("", |case| case),
             round: self.columns.round.get(row).unwrap_or_default(),
             seq: self.columns.seq.get(row).unwrap_or_default(),
             turn: self.columns.turn.get(row).unwrap_or_default(),
             shard: self.columns.shard.get(row).unwrap_or_default(),
+            cools_down: cools_down(row),
         })
     }
 

@@ -510,8 +510,8 @@ fn a_session_counts_where_every_turn_succeeded_and_arrives_once() {
         (ttft(Metric::TtftFirstTurn), ttft(Metric::TtftLaterTurns)),
         (Some((2, 50.0)), Some((1, 30.0)))
     );
-    // Two sessions arrived, 100 ms apart: sending ends at 200 ms; the first turn ended at 100 ms, its session at 190.
-    assert_eq!(seen.scalars[&Metric::SessionThroughput], 10.0);
+    // One session is complete; the whole run counts, until the failed turn ended.
+    assert_eq!(seen.scalars[&Metric::SessionThroughput], 1.0 / 0.482);
     assert_eq!(
         (
             seen.scalars[&Metric::RateOffered],
@@ -554,8 +554,8 @@ fn inputs_and_server_times_are_kept_as_reported() {
         ),
         (Some(8.0), None)
     );
-    // From the first end, at 82 ms, to the last, at 282 ms.
-    assert_eq!(seen.scalars[&Metric::ItemThroughput], 40.0);
+    // Two replies; the whole run counts.
+    assert_eq!(seen.scalars[&Metric::ItemThroughput], 16.0 / 0.282);
     let actual = [
         Metric::ServerLoad,
         Metric::ServerTotal,

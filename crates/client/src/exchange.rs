@@ -221,6 +221,7 @@ impl Exchange<'_> {
                 false => Decoding::Undecided {
                     declared,
                     beginning: Vec::new(),
+                    may_be_lines: streamed && self.target.protocol.streams_lines(),
                 },
             };
             self.body_reader(content_decoder, decoding)
@@ -415,6 +416,8 @@ enum Decoding {
         /// The framing by its `content-type`.
         declared: Result<Framing, Failure>,
         beginning: Vec<u8>,
+        /// It may be lines of JSON.
+        may_be_lines: bool,
     },
     /// By this decoder.
     Decoder {
@@ -516,19 +519,28 @@ impl Exchange<'_> {
             decoding,
             mut events,
             captured,
-            wrong_content_type,
+            mut wrong_content_type,
             ..
         } = reader;
         self.trace.response = captured.unwrap_or_default();
-        // A body that ended before its first bytes showed its framing has that of its `content-type`.
+        // A body that ended within its first line is one document; before its first bytes showed anything, what its `content-type` says.
         let decoding = match decoding {
             Decoding::Undecided {
                 declared,
                 beginning,
-            } => Decoding::start_with(self.target, declared, &beginning, &mut events),
+                ..
+            } => {
+                let shown = sniff_framing(&declared, &beginning, false);
+                wrong_content_type = shown.as_ref().is_some_and(|shown| *shown != declared);
+                let framing = shown.unwrap_or(declared);
+                Decoding::start_with(self.target, framing, &beginning, &mut events)
+            }
             decided => decided,
         };
         self.trace.streamed = decoding.is_streamed();
+        if self.trace.streamed == Some(false) && self.trace.timeline.first_chunk.is_none() {
+            self.trace.timeline.first_chunk = self.trace.end;
+        }
         let decoder = match decoding {
             Decoding::Decoder { decoder, .. } => decoder,
             Decoding::Refused(failure) => {
@@ -713,9 +725,10 @@ impl BodyReader {
                 Decoding::Undecided {
                     declared,
                     beginning,
+                    may_be_lines,
                 } => {
                     beginning.extend_from_slice(plain);
-                    if let Some(framing) = sniff_framing(declared, beginning) {
+                    if let Some(framing) = sniff_framing(declared, beginning, *may_be_lines) {
                         *wrong_content_type = framing != *declared;
                         *decoding = Decoding::start_with(target, framing, beginning, events);
                     }

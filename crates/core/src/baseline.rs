@@ -7,9 +7,10 @@
 use crate::check::Subject;
 use crate::label::Scalar;
 use crate::metric::Metric;
-use serde::{Deserialize, Deserializer, Serialize, de::Error};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Name and version of the format: the value of `schema`.
 pub const BASELINE_SCHEMA: &str = "llmscen/baseline/2";
@@ -22,6 +23,9 @@ pub const MAX_RUNS: usize = 20;
 
 /// Minimum number of runs for deciding an objective by the variation between runs.
 pub const MIN_RUNS_FOR_SPREAD: usize = 5;
+
+/// Maximum number of answers in a baseline, so that the file stays small: 170 KB.
+pub const MAX_ANSWERS: usize = 10_000;
 
 /// The confidence levels of the stored bounds.
 pub const LEVELS: [f64; 3] = [0.90, 0.95, 0.99];
@@ -132,6 +136,50 @@ pub struct Relative {
     /// The other case, exactly if `to` is [`ReferenceKind::Case`].
     #[serde(default)]
     pub case: Option<CaseReference>,
+    /// The answers of the earlier run, of a limit on `match_rate`; None where they are unknown.
+    #[serde(skip)]
+    pub answers: Option<Arc<Answers>>,
+}
+
+/// Whether the answer to each prompt was the expected one, by the hash of the prompt.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answers(pub BTreeMap<u64, bool>);
+
+/// Answers as in a file: hashes as 16 hexadecimal digits, separated by spaces.
+#[derive(Serialize, Deserialize)]
+struct StoredAnswers {
+    matched: String,
+    missed: String,
+}
+
+impl Serialize for Answers {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let hashes = |wanted: bool| {
+            let some = self.0.iter().filter(|(_, matched)| **matched == wanted);
+            let texts: Vec<String> = some.map(|(hash, _)| format!("{hash:016x}")).collect();
+            texts.join(" ")
+        };
+        let stored = StoredAnswers {
+            matched: hashes(true),
+            missed: hashes(false),
+        };
+        stored.serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for Answers {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Answers, D::Error> {
+        let stored = StoredAnswers::deserialize(from)?;
+        let mut answers = BTreeMap::new();
+        for (texts, matched) in [(stored.matched, true), (stored.missed, false)] {
+            for text in texts.split_whitespace() {
+                let hash = u64::from_str_radix(text, 16)
+                    .map_err(|_| D::Error::custom(format!("`{text}` is no hash of a prompt")))?;
+                answers.insert(hash, matched);
+            }
+        }
+        Ok(Answers(answers))
+    }
 }
 
 impl Relative {
@@ -142,6 +190,7 @@ impl Relative {
             factor,
             known,
             case: None,
+            answers: None,
         }
     }
 
@@ -270,6 +319,9 @@ pub struct BaselineCase {
     pub scheduled: u64,
     /// Requests that succeeded.
     pub ok: u64,
+    /// Whether the answers of the newest run were the expected ones; None where it has none, or too many.
+    #[serde(default)]
+    pub answers: Option<Arc<Answers>>,
     /// `ttft.p95`, `output_tps`, `goodput(ttft < 500ms)` → values.
     #[serde(deserialize_with = "in_order")]
     pub metrics: Vec<(String, Figure)>,
@@ -652,6 +704,7 @@ mod tests {
                 rounds: 1,
                 scheduled: 9,
                 ok: 9,
+                answers: None,
                 metrics: vec![("ttft.p50".into(), figure)],
             };
             let text = serde_json::json!({
@@ -727,6 +780,7 @@ mod tests {
             rounds: 1,
             scheduled: 9,
             ok: 9,
+            answers: None,
             metrics,
         };
         let started_at = format!("2026-01-02T{number:02}:00:00Z");

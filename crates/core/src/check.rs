@@ -346,8 +346,9 @@ impl Ruling {
     }
 }
 
-/// Version of the decision rules: 2 since decisions use the effective sample size.
-pub const VERDICT_RULES: u64 = 2;
+/// Version of the decision rules: 2 since decisions use the effective sample size, 3 since overloads and short throughput windows
+/// leave an objective open.
+pub const VERDICT_RULES: u64 = 3;
 
 /// The verdict on one check of one case, with its evidence.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -413,6 +414,11 @@ impl Subject {
             Subject::Metric { metric, .. } => metric.is_request_share(),
             Subject::Signal { .. } | Subject::PageMetric(_) => false,
         }
+    }
+
+    /// Whether it is the share of expected answers over all requests.
+    pub fn is_match_rate(&self) -> bool {
+        matches!(self, Subject::Metric { metric: Metric::MatchRate, stat: None, tags } if tags.is_empty())
     }
 
     /// The unit of the values: a share for goodput, a plain count for `.count`.

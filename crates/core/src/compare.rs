@@ -94,6 +94,8 @@ pub struct Reading {
     pub value: Option<f64>,
     /// The bounds, each at the one-sided confidence of the comparison; None: too few samples.
     pub bounds: Option<(f64, f64)>,
+    /// A throughput over the whole run, start and drain included, which is no long-run value.
+    pub is_of_whole_run: bool,
     /// Sample count.
     pub n: u64,
     /// Design effect: how many correlated values carry the information of one independent value, at least 1.
@@ -332,7 +334,7 @@ mod tests {
                 bounds: None,
                 n: 1,
                 design: 1.0,
-                replicates: 0,
+                ..Reading::default()
             };
             let (base, other) = (reading(base), reading(other));
             let measure = Measure { metric, stat: None };

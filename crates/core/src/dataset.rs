@@ -510,7 +510,7 @@ pub struct AudioFile {
     pub duration: Option<Nanos>,
 }
 
-/// The turns of a session that a turn depends on, by their index in [`Session::turns`]. Each is less than the index of the turn, so
+/// The turns of a session that a turn depends on, by their index in the session. Each is less than the index of the turn, so
 /// that a graph of turns has no cycle.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TurnLinks {
@@ -536,8 +536,21 @@ pub struct ReplySlot {
 /// one turn per session.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Session {
-    /// The turns.
+    /// The turns, or the first one where the dataset writes each later turn when it is due.
     pub turns: Vec<Prompt>,
+    /// The turns that the dataset writes later.
+    pub later: Option<LaterTurns>,
+}
+
+/// The turns of a session after the first, which the dataset writes one by one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LaterTurns {
+    /// Number of turns of the session, the first one included.
+    pub count: u32,
+    /// The turns that each turn awaits; None: the turn before it.
+    pub awaited: Option<TurnDependencies>,
+    /// Each turn continues the history of the turn before it. Otherwise each has a history of its own.
+    pub continues: bool,
 }
 
 impl Prompt {
@@ -550,9 +563,25 @@ impl Prompt {
     }
 }
 
+impl From<Vec<Prompt>> for Session {
+    /// A session whose turns are all known.
+    fn from(turns: Vec<Prompt>) -> Session {
+        Session { turns, later: None }
+    }
+}
+
 impl Session {
+    /// Number of turns.
+    pub fn count(&self) -> u32 {
+        let known = u32::try_from(self.turns.len()).unwrap_or(u32::MAX);
+        self.later.as_ref().map_or(known, |later| later.count)
+    }
+
     /// The turns that each turn awaits. None for a conversation, whose turns await the one before.
     pub fn dependencies(&self) -> Option<TurnDependencies> {
+        if let Some(later) = &self.later {
+            return later.awaited.clone();
+        }
         if self.turns.iter().all(|turn| turn.links.is_none()) {
             return None;
         }

@@ -28,13 +28,15 @@ pub enum Scalar {
 }
 
 impl Scalar {
-    /// The value as a number; `8/s` is 8.
+    /// The value as a number; `8/s` and `480/m` are 8.
     pub fn number(&self) -> Option<f64> {
         match self {
             Scalar::Bool(_) => None,
             Scalar::Int(value) => Some(*value as f64),
             Scalar::Float(value) => Some(*value),
-            Scalar::Text(text) => text.trim_end_matches("/s").trim().parse().ok(),
+            Scalar::Text(text) => {
+                per_second(text).or_else(|| text.trim_end_matches("/s").trim().parse().ok())
+            }
         }
     }
 
@@ -54,6 +56,27 @@ impl Scalar {
             _ => false,
         }
     }
+}
+
+/// Units of rates, and their seconds.
+const RATE_UNITS: [(&str, f64); 3] = [("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+
+/// A rate such as `8/s`, `480/m` or `28800/h`, per second.
+pub fn per_second(text: &str) -> Option<f64> {
+    let (number, unit) = text.split_once('/')?;
+    let known = RATE_UNITS.iter().find(|(name, _)| *name == unit.trim());
+    Some(number.trim().parse::<f64>().ok()? / known?.1)
+}
+
+/// The one text of a rate: in the first unit in which it has at most six digits, else per second. So `1.0/s` and `60/m` are `1/s`.
+pub fn rate_text(per_second: f64) -> String {
+    let text = |(unit, seconds): &(&str, f64)| {
+        let number = per_second * seconds;
+        let short: f64 = format!("{number:.5e}").parse().ok()?;
+        ((short / number - 1.0).abs() < 1e-12).then(|| format!("{short}/{unit}"))
+    };
+    let mut texts = RATE_UNITS.iter().filter_map(text);
+    texts.next().unwrap_or_else(|| format!("{per_second}/s"))
 }
 
 /// A range of numbers. `64..256` includes both ends.
@@ -193,6 +216,24 @@ mod tests {
         assert!(!labels.covers(&Labels(vec![("load.concurrency".into(), Scalar::Int(4))])));
         assert!(!labels.covers(&Labels(vec![("seed".into(), Scalar::Int(4))])));
         assert!(labels.covers(&Labels::default()));
+    }
+
+    #[test]
+    fn a_rate_has_one_text() {
+        let one = |text: &str| rate_text(per_second(text).unwrap());
+        assert_eq!(
+            ["1/s", "1.0/s", "60/m", "3600 / h", "0.50/s", "30/m"].map(one),
+            ["1/s", "1/s", "1/s", "1/s", "0.5/s", "0.5/s"]
+        );
+        assert_eq!(
+            ["100/m", "6000/h", "7/h", "0.0123456789/s", "250/s"].map(one),
+            ["100/m", "100/m", "7/h", "0.0123456789/s", "250/s"]
+        );
+        assert_eq!(
+            [per_second("8"), per_second("8/d"), per_second("x/s")],
+            [None; 3]
+        );
+        assert_eq!(Scalar::Text("480/m".into()).number(), Some(8.0));
     }
 
     #[test]

@@ -336,6 +336,24 @@ impl Load {
         [by_count, by_time, by_stages].into_iter().flatten().min()
     }
 
+    /// Whether unmeasured requests follow the measured ones until the last of these has ended. Without them the last requests of an
+    /// open loop meet a server that gets emptier, and so do the last turns of sessions. The users of single requests need none: the
+    /// throughput window ends before the first of them is idle. `sessions`: whether the case has sessions of several turns; a
+    /// duration cuts them.
+    pub fn cools_down(&self, sessions: bool) -> bool {
+        let is_cut = sessions && self.sending_duration().is_some();
+        let has_more = match self.shape {
+            Shape::Open { .. } | Shape::Replay { .. } => true,
+            Shape::Classes { .. } => self.shape.constant_rate().is_some(),
+            // The number of a session decides whether it is measured.
+            Shape::Closed { .. } => sessions && matches!(self.warmup, Warmup::Requests(_)),
+            Shape::Burst | Shape::Rates { .. } | Shape::Users { .. } | Shape::Static { .. } => {
+                false
+            }
+        };
+        has_more && !is_cut && !self.holds()
+    }
+
     /// Whether arrivals at `max_in_flight` wait.
     pub fn holds(&self) -> bool {
         self.max_in_flight

@@ -315,17 +315,14 @@ impl Metric {
         Metric::GoodputRate,
     ];
 
-    /// Whether it is a throughput of requests or tokens, which has a confidence interval and exists for each tag.
+    /// Whether it is a throughput, which has a confidence interval and exists for each tag.
     pub fn is_rate(self) -> bool {
-        matches!(
-            self.undivided(),
-            Metric::RequestThroughput
-                | Metric::InputTps
-                | Metric::OutputTps
-                | Metric::TotalTps
-                | Metric::BilledTps
-                | Metric::BilledTotalTps
-        )
+        Metric::WINDOWED.contains(&self)
+    }
+
+    /// Whether it is a throughput of whole sessions.
+    pub fn is_session_rate(self) -> bool {
+        self.undivided() == Metric::SessionThroughput
     }
 
     /// Shares of the answers that meet what `request.expect` states.
@@ -336,9 +333,10 @@ impl Metric {
         self == Metric::ErrorRate || Metric::ANSWERS.contains(&self)
     }
 
-    /// The throughput that a throughput per GPU is a share of; any other metric itself.
+    /// The throughput that a throughput per GPU or per hour is a multiple of; any other metric itself.
     pub fn undivided(self) -> Metric {
         match self {
+            Metric::SessionsPerHour | Metric::SessionsPerHourPerGpu => Metric::SessionThroughput,
             Metric::InputTpsPerGpu => Metric::InputTps,
             Metric::OutputTpsPerGpu => Metric::OutputTps,
             Metric::TotalTpsPerGpu => Metric::TotalTps,

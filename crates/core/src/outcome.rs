@@ -15,6 +15,19 @@ pub enum Phase {
     /// Measured.
     #[default]
     Measured,
+    /// Sent after the measured ones, so that the server keeps its load until the last of them has ended; excluded from every metric.
+    Cooldown,
+}
+
+impl Phase {
+    /// The name, as in the `phase` column.
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::Warmup => "warmup",
+            Phase::Measured => "measured",
+            Phase::Cooldown => "cooldown",
+        }
+    }
 }
 
 /// Why a request failed. The names are those of the `outcome` column.
@@ -162,6 +175,17 @@ impl Failure {
                 .collect(),
             at: String::new(),
         }
+    }
+
+    /// Whether this machine lacked open files or local ports, so that the server is not at fault.
+    pub fn is_own_shortage(&self) -> bool {
+        Failure::states_own_shortage(&self.message)
+    }
+
+    /// The same for a message.
+    pub fn states_own_shortage(message: &str) -> bool {
+        let shortages = [Failure::NO_FILES, Failure::NO_PORTS];
+        shortages.iter().any(|shortage| message.contains(shortage))
     }
 
     /// Sets where the failure happened.
@@ -481,6 +505,8 @@ pub struct Outcome {
     pub audio: Option<Box<Audio>>,
     /// Facts about the text of the reply.
     pub reply: ReplyFacts,
+    /// Equal for equal prompts. Journals of version 9 end before it.
+    pub prompt_hash: Option<u64>,
 }
 
 impl Outcome {

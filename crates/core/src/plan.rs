@@ -42,6 +42,9 @@ pub struct AuditLimits {
     /// Maximum skew between the clocks of the shards of a distributed run; None: it is reported only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skew: Option<Nanos>,
+    /// Prompts are repeated on purpose: answers from a cache are what is measured.
+    #[serde(default)]
+    pub repeats_wanted: bool,
 }
 
 impl Default for AuditLimits {
@@ -56,6 +59,7 @@ impl Default for AuditLimits {
             stalled: 0.05,
             cache: 0.01,
             skew: None,
+            repeats_wanted: false,
         }
     }
 }

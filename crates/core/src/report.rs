@@ -24,6 +24,9 @@ pub const OFF_PLAN: &str = "the run did not happen as planned: ";
 /// Prefix of an audit reason about unique prompts that the server's cache answered.
 pub const CACHED: &str = "the server answered from its prefix cache: ";
 
+/// Prefix of an audit reason about repeated prompts.
+pub const ANSWERS_CACHED: &str = "the server answered repeated prompts from a cache: ";
+
 /// Prefix of an audit reason about engines or workers that no request reached.
 pub const IDLE: &str = "a part of the server was idle: ";
 
@@ -520,6 +523,8 @@ pub struct CaseReport {
     pub dataset_end: Option<DatasetEnd>,
     /// The initial part that was not measured, if any.
     pub discarded: Option<Discarded>,
+    /// Throughputs are over the whole rounds, because sending was not steady for long enough.
+    pub throughput_is_whole: bool,
     /// Self-audit.
     pub audit: Audit,
     /// The shards of a distributed run, by number; empty for a run of one process.
@@ -686,7 +691,8 @@ impl RoundVariance {
 }
 
 impl Change {
-    fn is_reported(&self, max_p_value: f64) -> bool {
+    /// Whether a trend is significant and large enough to be reported.
+    pub fn is_reported(&self, max_p_value: f64) -> bool {
         self.p_value <= max_p_value && self.share.abs() >= RoundVariance::LEAST
     }
 }

@@ -247,6 +247,8 @@ pub struct PreparedRequest {
     pub model: String,
     /// The serialized body.
     pub body: Vec<u8>,
+    /// Equal for equal prompts.
+    pub prompt_hash: Option<u64>,
     /// SHA-256 of the body in hexadecimal, if the request is signed.
     pub body_sha256: Option<String>,
     /// Whether the body requests a stream.
@@ -276,7 +278,7 @@ pub struct PreparedRequest {
 impl PreparedRequest {
     /// Its phase in a session of this phase.
     pub fn phase_in(&self, session: Phase) -> Phase {
-        if self.turn < self.first_turn {
+        if self.turn < self.first_turn && session != Phase::Cooldown {
             Phase::Warmup
         } else {
             session
@@ -326,6 +328,7 @@ impl PreparedRequest {
                 })
             }),
             reply: Default::default(),
+            prompt_hash: self.prompt_hash,
         }
     }
 }

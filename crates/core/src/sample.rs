@@ -62,6 +62,9 @@ pub struct Counts {
     pub failures: BTreeMap<FailureKind, u64>,
     /// Warm-up requests, ok or not.
     pub warmup: u64,
+    /// Unmeasured requests that followed the measured ones until the last of these had ended, ok or not.
+    #[serde(default)]
+    pub cooldown: u64,
     /// Requests sent again on a new connection.
     pub reconnects: u64,
     /// Attempts after the first, over all requests.

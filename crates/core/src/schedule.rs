@@ -41,6 +41,8 @@ pub struct Schedule {
     seq: u64,
     measured: u64,
     measured_from: Option<Nanos>,
+    cools_down: bool,
+    cooldown: u64,
 }
 
 impl Schedule {
@@ -75,7 +77,15 @@ impl Schedule {
             seq: 0,
             measured: 0,
             measured_from: None,
+            cools_down: false,
+            cooldown: 0,
         }
+    }
+
+    /// Continues the arrivals after the limits, as [`Phase::Cooldown`]: at most as many as were measured.
+    pub fn with_cooldown(mut self) -> Schedule {
+        self.cools_down = true;
+        self
     }
 
     /// The schedule of a case: that of its load, or the merged schedules of its traffic classes.
@@ -125,7 +135,7 @@ impl Iterator for Schedule {
 
     fn next(&mut self) -> Option<ScheduledRequest> {
         let (at, entry) = self.arrivals.next()?;
-        let phase = match self.load.warmup {
+        let mut phase = match self.load.warmup {
             Warmup::Requests(n) if self.seq < n => Phase::Warmup,
             Warmup::Span(span) if at < span => Phase::Warmup,
             _ => Phase::Measured,
@@ -137,11 +147,15 @@ impl Iterator for Schedule {
                 Warmup::Requests(_) => at,
             };
             self.measured_from.get_or_insert(start);
-            self.measured += 1;
-            if self.load.requests.is_some_and(|most| self.measured > most)
-                || self.end().is_some_and(|end| at >= end)
-            {
-                return None;
+            let is_over = self.load.requests.is_some_and(|most| self.measured >= most)
+                || self.end().is_some_and(|end| at >= end);
+            match is_over {
+                false => self.measured += 1,
+                true if self.cools_down && self.cooldown < self.measured => {
+                    self.cooldown += 1;
+                    phase = Phase::Cooldown;
+                }
+                true => return None,
             }
         }
         let due = ScheduledRequest {
@@ -206,6 +220,25 @@ mod tests {
             count(&load(Some(50), Some(1000), Warmup::Requests(0))),
             (0, 10)
         );
+    }
+
+    #[test]
+    fn a_cooldown_continues_the_arrivals() {
+        let counts = |load: &Load| {
+            let due = Schedule::new(load, Seed(1), None).unwrap().with_cooldown();
+            let due: Vec<ScheduledRequest> = due.collect();
+            let last = due.last().map(|due| due.at.0 / 1_000_000);
+            let phases = [Phase::Warmup, Phase::Measured, Phase::Cooldown];
+            assert!(due.is_sorted_by_key(|due| due.phase));
+            (
+                phases.map(|phase| due.iter().filter(|due| due.phase == phase).count()),
+                last,
+            )
+        };
+        let by_count = load(Some(7), None, Warmup::Requests(3));
+        assert_eq!(counts(&by_count), ([3, 7, 7], Some(1600)));
+        let by_time = load(None, Some(1000), Warmup::Span(Nanos::from_millis(500)));
+        assert_eq!(counts(&by_time), ([5, 10, 10], Some(2400)));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Capacity search: specification, probes and results.
 
-use crate::check::{Check, Ruling, Verdict};
+use crate::check::Verdict;
 use crate::label::Labels;
 use crate::units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -144,11 +144,26 @@ pub enum Extent {
     Nothing,
 }
 
+/// What the probes of a load show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LoadVerdict {
+    /// The objectives are not met.
+    Failed,
+    /// Neither.
+    Inconclusive,
+    /// There was no probe.
+    NotMeasured,
+}
+
 /// The result of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// The estimated maximum load; None if no load passes.
+    /// A load whose own probes passed: the confirmed one, without convergence the greatest; None if there is none.
     pub answer: Option<f64>,
+    /// The next load above it that was probed and does not pass, else the upper end of the interval; without an answer, the least load that was probed.
+    /// None if the answer is the end of the range, and for a goodput search.
+    pub above: Option<(f64, LoadVerdict)>,
     /// The interval that contains the true maximum with probability `mass`; the lower end is None if possibly no load passes.
     pub interval: (Option<f64>, f64),
     /// Probability of the interval; None for a goodput search, whose interval is the remaining bracket.
@@ -333,17 +348,6 @@ pub struct ProbeReport {
     pub dominated: bool,
 }
 
-/// An objective that more load makes easier to meet, at the result of a search.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct EasierObjective<'a> {
-    /// The objective.
-    pub check: &'a Check,
-    /// Its verdict by the longest complete probe at the result; None if no probe was at the result.
-    pub verdict: Option<&'a Verdict>,
-    /// That verdict; without one, what the nearest probes on both sides agree on.
-    pub ruling: Ruling,
-}
-
 /// One search with its result and probes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SearchReport {
@@ -360,48 +364,20 @@ pub struct SearchReport {
 }
 
 impl SearchReport {
-    /// The objectives that more load makes easier to meet, at the result. At any smaller load they are worse. Empty without a
-    /// result.
-    pub fn easier_objectives(&self) -> Vec<EasierObjective<'_>> {
-        let Some(answer) = self.finding.answer else {
-            return Vec::new();
-        };
+    /// The verdicts on the objectives that more load makes easier to meet, by the longest probe of the result. At any smaller load they
+    /// are worse. Empty without a result.
+    pub fn easier_objectives(&self) -> Vec<&Verdict> {
         // The throughput of a probe that stopped early is not that of its load.
-        let is_valid = |probe: &&ProbeReport| probe.pass_probability.is_some() && !probe.futile;
-        let loads = || self.probes.iter().filter(is_valid).map(|probe| probe.load);
-        let longest = |load: Option<f64>| {
-            let probes = self.probes.iter().filter(is_valid);
-            probes
-                .filter(|probe| Some(probe.load) == load)
-                .max_by_key(|probe| probe.requests)
-        };
-        let below = loads().filter(|load| *load <= answer);
-        let above = loads().filter(|load| *load >= answer);
-        let sides = [
-            longest(below.max_by(f64::total_cmp)),
-            longest(above.min_by(f64::total_cmp)),
-        ];
-        let is_at_result = sides[0].is_some_and(|probe| probe.load == answer);
-        let judged = self.probes.iter().find(|probe| !probe.verdicts.is_empty());
-        let verdicts = judged.into_iter().flat_map(|probe| &probe.verdicts);
-        let checks = verdicts.map(|verdict| &verdict.check);
-        let easier = checks.filter(|check| check.is_easier_with_load());
-        let objectives = easier.map(|check| {
-            let verdicts = sides.map(|probe| {
-                let mut verdicts = probe?.verdicts.iter();
-                verdicts.find(|verdict| verdict.check.expr == check.expr)
-            });
-            let ruling = match verdicts.map(|one| one.map(|verdict| verdict.ruling)) {
-                [Some(below), Some(above)] if below == above => below,
-                _ => Ruling::Inconclusive,
-            };
-            EasierObjective {
-                check,
-                verdict: verdicts[0].filter(|_| is_at_result),
-                ruling,
-            }
+        let of_result = self.probes.iter().filter(|probe| {
+            Some(probe.load) == self.finding.answer
+                && probe.pass_probability.is_some()
+                && !probe.futile
         });
-        objectives.collect()
+        let longest = of_result.max_by_key(|probe| probe.requests);
+        let verdicts = longest.into_iter().flat_map(|probe| &probe.verdicts);
+        verdicts
+            .filter(|verdict| verdict.check.is_easier_with_load())
+            .collect()
     }
 
     /// What it is ranked by among candidates, of all of its GPUs together; None without a rung.

@@ -7,6 +7,7 @@ pub mod distributions;
 pub mod interval;
 pub mod long_run;
 pub mod moments;
+pub mod paired;
 pub mod quantile;
 pub mod quantile_bound;
 pub mod sequential;

@@ -212,9 +212,7 @@ impl Prompts for Audio {
             fields: fields.into(),
             ..Prompt::default()
         };
-        Some(Session {
-            turns: vec![prompt],
-        })
+        Some(vec![prompt].into())
     }
 
     fn len(&self) -> Option<u64> {

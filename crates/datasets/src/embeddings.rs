@@ -93,9 +93,7 @@ impl Prompts for Batches {
         {
             return None;
         }
-        join_prompts(prompts, self.batch).map(|prompt| Session {
-            turns: vec![prompt],
-        })
+        join_prompts(prompts, self.batch).map(|prompt| vec![prompt].into())
     }
 
     fn len(&self) -> Option<u64> {

@@ -1,13 +1,15 @@
 //! Generated conversations: the lengths of their turns, and the texts of later turns.
 //!
-//! A session is planned as lengths alone. The text of a turn is generated when the turn is rendered, from the seed, the number of the
-//! session and the turn, so that the memory does not grow with the length of sessions.
+//! A later turn is drawn when it is rendered, from the seed, the number of the session and the turn, so that the memory does not grow with
+//! the length of sessions. The time before the first turn grows only where a context limit ends the session.
 
 use super::Setting;
 use super::error::PromptError;
 use super::synthetic::{DrawnLengths, GENERATORS, Lengths, REDRAWS, SharedPrefix};
 use crate::token::{TokenError, Tokenizer};
-use llmscen_core::dataset::{AtLimit, ContextLimit, GeneratedSessions, Prompt, Session};
+use llmscen_core::dataset::{
+    AtLimit, ContextLimit, GeneratedSessions, LaterTurns, Prompt, Session,
+};
 use llmscen_core::distribution::Weighted;
 use llmscen_core::request::{Quantity, sample_length};
 use llmscen_core::seed::Seed;
@@ -84,27 +86,28 @@ impl Sessions {
         conversations.draw_within(base, first)
     }
 
-    /// The session with this first turn; None if a turn does not fit into the limit.
+    /// The session with this first turn; None if a turn does not fit before the limit ends the session.
     pub fn session(&self, first: Prompt, base: u64, index: u64) -> Option<Session> {
         match &self.0 {
             Some(conversations) => conversations.session(first, base, index),
-            None => Some(Session { turns: vec![first] }),
+            None => Some(vec![first].into()),
         }
     }
 
-    /// Writes the text of a later turn.
+    /// A later turn of a session; `first_size`: tokens of its first turn and their output.
     ///
     /// # Errors
-    /// No text with the planned tokens was found.
-    pub fn write_turn(
+    /// No text with the drawn tokens was found, or the turn does not fit into the limit.
+    pub fn turn(
         &self,
         index: u64,
         turn: u32,
-        prompt: &mut Prompt,
-    ) -> Result<(), PromptError> {
+        base: u64,
+        first_size: impl FnOnce() -> Option<u64>,
+    ) -> Result<Option<Prompt>, PromptError> {
         match &self.0 {
-            Some(conversations) => Ok(conversations.write_turn(index, turn, prompt)?),
-            None => Ok(()),
+            Some(conversations) => Ok(Some(conversations.turn(index, turn, base, first_size)?)),
+            None => Ok(None),
         }
     }
 }
@@ -177,7 +180,7 @@ impl Conversations {
         mut draw: impl FnMut() -> DrawnLengths,
     ) -> Result<DrawnLengths, PromptError> {
         let limit = self.sessions.limit.map_or(u64::MAX, |limit| limit.tokens);
-        let fits = |drawn: &DrawnLengths| base.saturating_add(size(drawn)) <= limit;
+        let fits = |drawn: &DrawnLengths| base.saturating_add(drawn.size()) <= limit;
         (0..REDRAWS)
             .map(|_| draw())
             .find(fits)
@@ -215,74 +218,102 @@ impl Conversations {
         }
     }
 
-    /// The session with this first turn. Later turns have lengths, and no text yet. None if a turn does not fit into the limit.
+    /// The session with this first turn. None if a turn does not fit before the limit ends the session.
     fn session(&self, first: Prompt, base: u64, index: u64) -> Option<Session> {
         let mut counts = ChaCha8Rng::seed_from_u64(self.seed.child(index).child("count").0);
-        let count = sample_length(&self.sessions.count, &Map::new(), &mut counts).unwrap_or(1);
-        let drawn = DrawnLengths {
-            tokens: first.tokens.unwrap_or_default().saturating_sub(base),
-            max_tokens: first.max_tokens,
-        };
-        let mut sizes = vec![size(&drawn)];
-        let mut oldest = 0;
-        // The tokens of the turns from `oldest` on, and what is before them.
-        let mut used = base.saturating_add(size(&drawn));
-        let mut turns = vec![first];
-        for turn in 1..count {
-            let mut rng = self.rng(index, turn);
-            // The size of a message pair includes the template around it.
-            let around = base.saturating_add(self.turn_tokens);
-            let drawn = self
-                .draw_within(around, || self.draw_later(&mut rng))
-                .ok()?;
-            sizes.push(size(&drawn).saturating_add(self.turn_tokens));
-            used = used.saturating_add(*sizes.last().unwrap_or(&0));
-            if let Some(ContextLimit { tokens, at_limit }) = self.sessions.limit {
-                if used > tokens && at_limit == AtLimit::End {
+        let drawn = sample_length(&self.sessions.count, &Map::new(), &mut counts).unwrap_or(1);
+        let mut count = u32::try_from(drawn).unwrap_or(u32::MAX);
+        if let Some(ContextLimit {
+            tokens,
+            at_limit: AtLimit::End,
+        }) = self.sessions.limit
+        {
+            let own = first.tokens.unwrap_or_default().max(base);
+            let mut used = own.saturating_add(first.max_tokens.unwrap_or(0));
+            for turn in 1..count {
+                used = used.saturating_add(self.later_size(index, turn, base).ok()?);
+                if used > tokens {
+                    count = turn;
                     break;
                 }
-                while used > tokens && oldest + 1 < sizes.len() {
-                    used -= sizes[oldest];
-                    oldest += 1;
-                }
             }
-            turns.push(Prompt {
-                tokens: Some(drawn.tokens),
-                max_tokens: drawn.max_tokens,
-                history_from: oldest as u32,
-                ..Prompt::default()
-            });
         }
-        Some(Session { turns })
+        Some(Session {
+            turns: vec![first],
+            later: (count > 1).then_some(LaterTurns {
+                count,
+                awaited: None,
+                continues: true,
+            }),
+        })
     }
 
-    /// Writes the text of a later turn, with the tokens that [`Conversations::session`] planned.
-    ///
-    /// # Errors
-    /// No such text was found.
-    fn write_turn(&self, index: u64, turn: u32, prompt: &mut Prompt) -> Result<(), TokenError> {
-        let total = self.plain.count() + prompt.tokens.unwrap_or(1);
-        let seed = self.seed.child(index).child(u64::from(turn)).child("text");
-        let mut last_error = TokenError::NoFit {
-            wanted: total,
-            nearest: 0,
+    /// The lengths of a later turn.
+    fn later_lengths(&self, index: u64, turn: u32, base: u64) -> Result<DrawnLengths, PromptError> {
+        let mut rng = self.rng(index, u64::from(turn));
+        // The size of a message pair includes the template around it.
+        let around = base.saturating_add(self.turn_tokens);
+        self.draw_within(around, || self.draw_later(&mut rng))
+    }
+
+    /// Tokens of a later turn in the context.
+    fn later_size(&self, index: u64, turn: u32, base: u64) -> Result<u64, PromptError> {
+        let drawn = self.later_lengths(index, turn, base)?;
+        Ok(drawn.size().saturating_add(self.turn_tokens))
+    }
+
+    /// The oldest turn that is in the context beside a later turn.
+    fn oldest_turn(
+        &self,
+        index: u64,
+        turn: u32,
+        base: u64,
+        first_size: impl FnOnce() -> Option<u64>,
+    ) -> Result<u32, PromptError> {
+        let Some(ContextLimit {
+            tokens,
+            at_limit: AtLimit::Truncate,
+        }) = self.sessions.limit
+        else {
+            return Ok(0);
         };
-        for generator in 0..GENERATORS {
-            let mut rng = ChaCha8Rng::seed_from_u64(seed.child(generator).0);
-            match self.plain.continue_text(&self.tokenizer, total, &mut rng) {
-                Ok(text) => {
-                    prompt.text = text;
-                    return Ok(());
-                }
-                Err(error) => last_error = error,
+        let mut used = base;
+        for oldest in (1..=turn).rev() {
+            used = used.saturating_add(self.later_size(index, oldest, base)?);
+            if used > tokens {
+                return Ok((oldest + 1).min(turn));
             }
         }
-        Err(last_error)
+        let fits = first_size().is_some_and(|size| used.saturating_add(size) <= tokens);
+        Ok(u32::from(!fits))
     }
-}
 
-fn size(drawn: &DrawnLengths) -> u64 {
-    drawn.tokens.saturating_add(drawn.max_tokens.unwrap_or(0))
+    /// A later turn, with its text.
+    fn turn(
+        &self,
+        index: u64,
+        turn: u32,
+        base: u64,
+        first_size: impl FnOnce() -> Option<u64>,
+    ) -> Result<Prompt, PromptError> {
+        let drawn = self.later_lengths(index, turn, base)?;
+        let total = self.plain.count() + drawn.tokens;
+        let seed = self.seed.child(index).child(u64::from(turn)).child("text");
+        let text = |generator| {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed.child(generator).0);
+            self.plain.continue_text(&self.tokenizer, total, &mut rng)
+        };
+        let found = (1..GENERATORS).fold(text(0), |found, generator| {
+            found.or_else(|_| text(generator))
+        });
+        Ok(Prompt {
+            text: found?,
+            tokens: Some(drawn.tokens),
+            max_tokens: drawn.max_tokens,
+            history_from: self.oldest_turn(index, turn, base, first_size)?,
+            ..Prompt::default()
+        })
+    }
 }
 
 #[cfg(test)]
@@ -365,15 +396,15 @@ mod tests {
         );
     }
 
-    /// The plan of a session is lengths alone, whatever the number of turns.
     #[test]
-    fn later_turns_have_no_text_until_they_are_written() {
-        let opened = open(&spec(Some(sessions(Quantity::fixed(40), None))));
+    fn later_turns_are_drawn_one_by_one_whatever_their_number() {
+        let opened = open(&spec(Some(sessions(Quantity::fixed(4_000_000_000), None))));
         for seq in 0..100 {
             let session = opened.prompts.session(seq).unwrap();
-            assert_eq!(session.turns.len(), 40);
-            assert!(session.turns[1..].iter().all(|turn| turn.text.is_empty()));
+            assert_eq!((session.turns.len(), session.count()), (1, 4_000_000_000));
         }
+        let last = opened.prompts.turn(0, 3_999_999_999).unwrap().unwrap();
+        assert_eq!((last.tokens, last.max_tokens), (Some(30), Some(20)));
     }
 
     /// With the built-in tokenizer the template has no tokens: 50 + 20 in the first turn, 30 + 20 in each later one.
@@ -382,7 +413,7 @@ mod tests {
         let at = |tokens, at_limit| {
             let limit = Some(ContextLimit { tokens, at_limit });
             let opened = open(&spec(Some(sessions(Quantity::fixed(5), limit))));
-            let session = opened.prompts.session(0).unwrap();
+            let session = written(opened.prompts.as_ref(), 0);
             session
                 .turns
                 .iter()

@@ -192,9 +192,7 @@ impl Prompts for Images {
             .into(),
             ..Prompt::default()
         };
-        Some(Session {
-            turns: vec![prompt],
-        })
+        Some(vec![prompt].into())
     }
 
     fn len(&self) -> Option<u64> {

@@ -59,17 +59,12 @@ pub trait Prompts: Send + Sync {
     /// (`on_exhausted: stop` or `fail`), or the rest cannot be read (see [`Prompts::fault`]).
     fn session(&self, seq: u64) -> Option<Session>;
 
-    /// Whether [`Prompts::session`] leaves out the texts of later turns.
-    fn writes_turns(&self) -> bool {
-        false
-    }
-
-    /// Writes the text of turn `turn`, from 1, of session `seq`, where [`Prompts::session`] left it out.
+    /// Turn `turn` of session `seq`, from 1, where [`Session::later`] is set; None: there is no such turn.
     ///
     /// # Errors
     /// The text cannot be generated.
-    fn write_turn(&self, _seq: u64, _turn: u32, _prompt: &mut Prompt) -> Result<(), PromptError> {
-        Ok(())
+    fn turn(&self, _seq: u64, _turn: u32) -> Result<Option<Prompt>, PromptError> {
+        Ok(None)
     }
 
     /// Whether [`Prompts::session`] is known to be None because the data is exhausted. Reads no data.

@@ -167,6 +167,12 @@ impl Prefix {
             .draw_first(&self.lengths, self.base_tokens, index, rng)
     }
 
+    /// The position of a session in a pass over the prompts.
+    fn position(&self, seq: u64) -> u64 {
+        let index = self.first.wrapping_add(seq);
+        self.len.map_or(index, |len| index % len)
+    }
+
     /// The group of a prompt, and its number in the group.
     fn group_member(&self, position: u64) -> (u64, u64) {
         if let Some(popularity) = &self.popularity {
@@ -194,12 +200,10 @@ impl Prefix {
 impl Prompts for Prefix {
     fn session(&self, seq: u64) -> Option<Session> {
         let index = self.first.wrapping_add(seq);
-        let position = match self.len {
-            Some(len) if !self.cycle && seq >= len => return None,
-            Some(len) => index % len,
-            None => index,
-        };
-        let (group, member) = self.group_member(position);
+        if self.len.is_some_and(|len| !self.cycle && seq >= len) {
+            return None;
+        }
+        let (group, member) = self.group_member(self.position(seq));
         let prefix = self.shared_prefix(group, index)?;
         let drawn = self.draw(index, &mut self.rng(group, member, 0)).ok()?;
         let n = self.base_tokens + drawn.tokens;
@@ -222,13 +226,15 @@ impl Prompts for Prefix {
         self.sessions.session(prompt, template_tokens, index)
     }
 
-    fn writes_turns(&self) -> bool {
-        true
-    }
-
-    fn write_turn(&self, seq: u64, turn: u32, prompt: &mut Prompt) -> Result<(), PromptError> {
+    fn turn(&self, seq: u64, turn: u32) -> Result<Option<Prompt>, PromptError> {
         let index = self.first.wrapping_add(seq);
-        self.sessions.write_turn(index, turn, prompt)
+        let (group, member) = self.group_member(self.position(seq));
+        let first = || {
+            let drawn = self.draw(index, &mut self.rng(group, member, 0)).ok()?;
+            Some(self.prefix_tokens.saturating_add(drawn.size()))
+        };
+        let template_tokens = self.base_tokens - self.prefix_tokens;
+        self.sessions.turn(index, turn, template_tokens, first)
     }
 
     fn len(&self) -> Option<u64> {
@@ -274,6 +280,7 @@ fn permute(index: u64, len: u64, seed: Seed) -> u64 {
 mod tests {
     use super::*;
     use crate::message::tokens_of;
+    use crate::testing::written;
     use crate::token::trained::CHATS;
     use crate::{CacheDir, Opened, open as open_any};
     use llmscen_core::dataset::{
@@ -392,7 +399,7 @@ mod tests {
             }),
         });
         // 50 + 10 + 10 tokens; the second turn has no room beside the first, the third has room beside the second.
-        let session = opened(&spec, 0).unwrap().prompts.session(0).unwrap();
+        let session = written(opened(&spec, 0).unwrap().prompts.as_ref(), 0);
         let oldest: Vec<u32> = session.turns.iter().map(|turn| turn.history_from).collect();
         assert_eq!(oldest, [0, 1, 1]);
     }

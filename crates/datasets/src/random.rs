@@ -150,9 +150,7 @@ impl Prompts for Random {
                 max_tokens: drawn.max_tokens,
                 ..Prompt::default()
             };
-            return Some(Session {
-                turns: vec![prompt],
-            });
+            return Some(vec![prompt].into());
         }
         let prefix = self.shared_prefix(index)?;
         let draw = |generator| {
@@ -172,13 +170,10 @@ impl Prompts for Random {
         self.sessions.session(prompt, self.template_tokens, index)
     }
 
-    fn writes_turns(&self) -> bool {
-        true
-    }
-
-    fn write_turn(&self, seq: u64, turn: u32, prompt: &mut Prompt) -> Result<(), PromptError> {
+    fn turn(&self, seq: u64, turn: u32) -> Result<Option<Prompt>, PromptError> {
         let index = self.first.wrapping_add(seq);
-        self.sessions.write_turn(index, turn, prompt)
+        let first = || Some(self.draw(index, &mut self.rng(index, 0)).ok()?.size());
+        self.sessions.turn(index, turn, self.template_tokens, first)
     }
 
     fn len(&self) -> Option<u64> {

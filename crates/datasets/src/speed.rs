@@ -169,9 +169,7 @@ impl Prompts for Speed {
             group: Some(class.tokens.to_string()),
             ..Prompt::default()
         };
-        Some(Session {
-            turns: vec![prompt],
-        })
+        Some(vec![prompt].into())
     }
 
     fn len(&self) -> Option<u64> {

@@ -39,6 +39,13 @@ pub struct DrawnLengths {
     pub max_tokens: Option<u64>,
 }
 
+impl DrawnLengths {
+    /// Tokens of the prompt and its output.
+    pub fn size(&self) -> u64 {
+        self.tokens.saturating_add(self.max_tokens.unwrap_or(0))
+    }
+}
+
 impl Lengths {
     /// Lengths that include `shared` tokens. `template_tokens` are added to a length before it is compared with `prompt_tokens`.
     ///

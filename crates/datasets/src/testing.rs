@@ -55,8 +55,7 @@ pub fn all(spec: &DatasetSpec) -> Vec<Vec<Prompt>> {
     };
     let prompts = opened(&spec).unwrap().prompts;
     (0..)
-        .map_while(|seq| prompts.session(seq))
-        .map(|session| session.turns)
+        .map_while(|seq| Some(prompts.session(seq)?.turns))
         .collect()
 }
 
@@ -103,12 +102,13 @@ pub fn reply(status: &str, headers: &str, body: &str) -> String {
     )
 }
 
-/// A session with the texts of all turns.
+/// A session with all turns.
 pub fn written(prompts: &dyn Prompts, seq: u64) -> Session {
     let mut session = prompts.session(seq).unwrap();
-    for (turn, prompt) in (0..).zip(&mut session.turns).skip(1) {
-        assert_eq!(prompt.text, "", "no text before the turn is rendered");
-        prompts.write_turn(seq, turn, prompt).unwrap();
+    for turn in session.turns.len() as u32..session.count() {
+        session
+            .turns
+            .push(prompts.turn(seq, turn).unwrap().unwrap());
     }
     session
 }

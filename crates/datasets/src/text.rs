@@ -30,9 +30,7 @@ pub fn open_prompt(text: &str, setting: &Setting<'_>) -> Result<impl Prompts + u
 
 impl Prompts for SinglePrompt {
     fn session(&self, _seq: u64) -> Option<Session> {
-        Some(Session {
-            turns: vec![self.0.clone()],
-        })
+        Some(vec![self.0.clone()].into())
     }
 
     fn len(&self) -> Option<u64> {

@@ -135,9 +135,9 @@ impl Tokenizer {
             .map(|encoding| encoding.len() as u64)
     }
 
-    /// Number of tokens in each of these byte ranges of `text`, without special tokens: a token is in the range that has its last byte.
-    /// None where the tokenizer rejects the text.
-    pub fn count_ranges(&self, text: &str, ranges: &[Range<u32>]) -> Option<Vec<u32>> {
+    /// Number of tokens of `text` and in each of these byte ranges of it, without special tokens: a token is in the range that has its
+    /// last byte. None where the tokenizer rejects the text.
+    pub fn count_ranges(&self, text: &str, ranges: &[Range<u32>]) -> Option<(u64, Vec<u32>)> {
         let encoding = self.inner.encode(text, false).ok()?;
         let mut ends: Vec<usize> = encoding
             .get_offsets()
@@ -147,7 +147,8 @@ impl Tokenizer {
         ends.sort_unstable();
         let until = |byte: u32| ends.partition_point(|end| *end < byte as usize);
         let count = |range: &Range<u32>| until(range.end).saturating_sub(until(range.start));
-        Some(ranges.iter().map(|range| count(range) as u32).collect())
+        let counts = ranges.iter().map(|range| count(range) as u32).collect();
+        Some((ends.len() as u64, counts))
     }
 
     /// Number of tokens of a prompt, with the special tokens that a server adds.

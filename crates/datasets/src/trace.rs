@@ -24,7 +24,7 @@ use super::message::{last_user, tokens_of};
 use super::{Prompts, Setting};
 use crate::token::{TokenError, Tokenizer};
 use layout::{Entry, LoggedRequest};
-use llmscen_core::dataset::{OnExhausted, Prompt, Session, TraceRows, TraceSpec, TurnLinks};
+use llmscen_core::dataset::{LaterTurns, OnExhausted, Prompt, Session, TraceRows, TraceSpec};
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
 use log::{Reading, Rows, Turn};
@@ -234,36 +234,43 @@ impl Trace {
         }
     }
 
-    /// The session at this index of endless passes over the log. Its later turns have no text yet.
+    /// The session at this index of endless passes over the log.
     fn logged_session(&self, index: u64) -> Option<Session> {
-        let turns = self.rows.session(self.number(index))?;
-        let is_single = turns.len() == 1;
-        let turn = |(turn, logged): (u32, Turn<'_>)| {
-            let mut prompt = self.prompt(turn, &logged)?;
-            if turn == 0 {
-                let written = self.write(turn, &logged.entry, self.seeds(index, turn), &mut prompt);
-                if let Err(error) = written {
-                    self.fault.get_or_init(|| Arc::new(error.into()));
-                    return None;
-                }
-            }
-            if !is_single {
-                prompt.wait = match logged.wait {
-                    Wait::Logged(wait) => Some(wait),
-                    Wait::SinceStart(wait) => (!self.has_think_time).then_some(wait),
-                };
-                // A whole prompt continues no history.
-                prompt.links = self.later_text.is_none().then(|| {
-                    Box::new(TurnLinks {
-                        after: logged.after.to_vec(),
-                        ..TurnLinks::default()
-                    })
-                });
-            }
-            Some(prompt)
+        let first = self.logged_turn(index, 0);
+        let first = first
+            .map_err(|error| self.fault.get_or_init(|| Arc::new(error)))
+            .ok()??;
+        let number = self.number(index);
+        let count = self.rows.turns(number);
+        Some(Session {
+            turns: vec![first],
+            later: (count > 1).then(|| LaterTurns {
+                count,
+                awaited: self.rows.dependencies(number),
+                continues: self.later_text.is_some(),
+            }),
+        })
+    }
+
+    /// A turn of the session at this index; None: there is no such turn.
+    fn logged_turn(&self, index: u64, turn: u32) -> Result<Option<Prompt>, PromptError> {
+        let number = self.number(index);
+        let Some(logged) = self.rows.turn_of_session(number, turn) else {
+            return Ok(None);
         };
-        let turns = (0..).zip(turns).map(turn).collect::<Option<_>>()?;
-        Some(Session { turns })
+        let Some(mut prompt) = self.prompt(turn, &logged) else {
+            return Ok(None);
+        };
+        self.write(turn, &logged.entry, self.seeds(index, turn), &mut prompt)?;
+        if self.rows.turns(number) > 1 {
+            prompt.wait = match logged.wait {
+                Wait::Logged(wait) => Some(wait),
+                Wait::SinceStart(wait) => (!self.has_think_time).then_some(wait),
+            };
+            // A whole prompt continues no history.
+            prompt.links = self.later_text.is_none().then(Box::default);
+        }
+        Ok(Some(prompt))
     }
 
     /// The number of a session in the log, by its index in endless passes.
@@ -293,7 +300,7 @@ impl Trace {
         later.or(self.text.as_ref())
     }
 
-    /// The request of a turn, without a generated text.
+    /// The request of a turn, without a generated text and what only turns of a session have.
     fn prompt(&self, number: u32, turn: &Turn<'_>) -> Option<Prompt> {
         let mapped = |model: Option<&str>| self.spec.model_mapping.get(model?).cloned();
         match &turn.entry.request {
@@ -401,16 +408,8 @@ impl Prompts for Trace {
         self.logged_session(self.first.wrapping_add(seq))
     }
 
-    fn writes_turns(&self) -> bool {
-        true
-    }
-
-    fn write_turn(&self, seq: u64, turn: u32, prompt: &mut Prompt) -> Result<(), PromptError> {
-        let index = self.first.wrapping_add(seq);
-        match self.rows.turn_of_session(self.number(index), turn) {
-            Some(logged) => Ok(self.write(turn, &logged.entry, self.seeds(index, turn), prompt)?),
-            None => Ok(()),
-        }
+    fn turn(&self, seq: u64, turn: u32) -> Result<Option<Prompt>, PromptError> {
+        self.logged_turn(self.first.wrapping_add(seq), turn)
     }
 
     fn len(&self) -> Option<u64> {

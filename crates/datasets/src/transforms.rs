@@ -56,28 +56,20 @@ struct Transformed<T> {
 impl<T: Transform> Prompts for Transformed<T> {
     fn session(&self, seq: u64) -> Option<Session> {
         let mut session = self.inner.session(seq)?;
-        let known = match self.inner.writes_turns() {
-            true => 1,
-            false => session.turns.len(),
-        };
-        for (turn, prompt) in (0..).zip(&mut session.turns).take(known) {
+        for (turn, prompt) in (0..).zip(&mut session.turns) {
             self.transform
                 .apply(prompt, turn, self.first.wrapping_add(seq));
         }
         Some(session)
     }
 
-    fn writes_turns(&self) -> bool {
-        self.inner.writes_turns()
-    }
-
-    fn write_turn(&self, seq: u64, turn: u32, prompt: &mut Prompt) -> Result<(), PromptError> {
-        self.inner.write_turn(seq, turn, prompt)?;
-        if self.inner.writes_turns() {
+    fn turn(&self, seq: u64, turn: u32) -> Result<Option<Prompt>, PromptError> {
+        let mut prompt = self.inner.turn(seq, turn)?;
+        if let Some(prompt) = &mut prompt {
             self.transform
                 .apply(prompt, turn, self.first.wrapping_add(seq));
         }
-        Ok(())
+        Ok(prompt)
     }
 
     fn len(&self) -> Option<u64> {

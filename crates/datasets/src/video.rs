@@ -208,9 +208,7 @@ impl Prompts for Videos {
             fields: Map::new().into(),
             ..Prompt::default()
         };
-        Some(Session {
-            turns: vec![prompt],
-        })
+        Some(vec![prompt].into())
     }
 
     fn len(&self) -> Option<u64> {

@@ -4,7 +4,7 @@
 //! adds at most one token event per choice.
 
 use crate::markers::{Found, MarkerSplitter, Markers, split_text};
-use crate::raw_json::{Raw, arguments_text, decode_string, is_text};
+use crate::raw_json::{Raw, decode_string, is_text};
 use crate::usage::{
     RunningCounts, has_negative_count, max_counts, merge_latest, parse_usage, sum_choices,
 };
@@ -13,7 +13,6 @@ use llmscen_core::outcome::{
     Anomaly, AnomalyKind, Failure, FailureKind, Finish, ReplyFacts, ServerTimes, Usage,
 };
 use serde_json::Value;
-use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -35,7 +34,7 @@ pub enum ContentKind {
     Refusal,
     /// The name or the arguments of a tool call.
     ToolCall,
-    /// Audio, images, redacted reasoning: content, but no text.
+    /// Audio, images: content, but no text.
     Media,
 }
 
@@ -439,8 +438,8 @@ impl Accumulator {
     }
 
     /// Marks that the current event has this name or these arguments of a tool call.
-    pub fn mark_call(&mut self, choice: u32, raw: &RawValue) -> Result<(), Failure> {
-        self.count_characters(&arguments_text(raw));
+    pub fn mark_call(&mut self, choice: u32, text: &str) -> Result<(), Failure> {
+        self.count_characters(text);
         self.choice(choice)?.has_calls = true;
         self.mark(choice, ContentKind::ToolCall)
     }

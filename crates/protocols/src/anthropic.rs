@@ -7,7 +7,7 @@ use crate::framing::Event;
 use crate::raw_json::{
     OneOrMany, Raw, arguments_text, decode_failure, decode_string, is_error, is_filled, parse_count,
 };
-use crate::usage::has_negative_count;
+use crate::usage::{has_negative_count, latest_count};
 use crate::{DecodeOptions, Decoder, Events, Protocol, Reply};
 use llmscen_core::outcome::{AnomalyKind, Failure, FailureKind, Finish, Usage};
 use llmscen_core::request::Framing;
@@ -77,7 +77,7 @@ struct Head<'a> {
     error: Raw<'a>,
 }
 
-/// A block of content, or an addition to one. A signature is not content.
+/// A block of content, or an addition to one. A signature and redacted reasoning are not content.
 #[derive(Deserialize)]
 struct Block<'a> {
     #[serde(borrow, rename = "type")]
@@ -86,9 +86,6 @@ struct Block<'a> {
     text: Raw<'a>,
     #[serde(borrow)]
     thinking: Raw<'a>,
-    /// Redacted reasoning: content without text.
-    #[serde(borrow)]
-    data: Raw<'a>,
     #[serde(borrow)]
     id: Raw<'a>,
     #[serde(borrow)]
@@ -128,10 +125,11 @@ impl Tokens {
         else {
             return;
         };
-        self.input = parse_count(counts.input_tokens).or(self.input);
-        self.read = parse_count(counts.cache_read_input_tokens).or(self.read);
-        self.written = parse_count(counts.cache_creation_input_tokens).or(self.written);
-        self.output = parse_count(counts.output_tokens).or(self.output);
+        let latest = |earlier, later| latest_count(earlier, parse_count(later));
+        self.input = latest(self.input, counts.input_tokens);
+        self.read = latest(self.read, counts.cache_read_input_tokens);
+        self.written = latest(self.written, counts.cache_creation_input_tokens);
+        self.output = latest(self.output, counts.output_tokens);
     }
 
     /// `input_tokens` excludes tokens read from the cache and written to it.
@@ -219,12 +217,10 @@ impl Blocks {
         let account = &mut self.accumulator;
         account.add_text(0, ContentKind::Reasoning, block.thinking)?;
         account.add_text(0, ContentKind::Answer, block.text)?;
-        let is_full = |raw: Raw| raw.is_some_and(is_filled);
-        if kind == "redacted_thinking" && is_full(block.data) {
-            account.mark(0, ContentKind::Reasoning)?;
-        }
-        if is_full(name) || is_full(input) {
-            account.mark(0, ContentKind::ToolCall)?;
+        for raw in [name, input].into_iter().flatten() {
+            if is_filled(raw) {
+                account.mark_call(0, &arguments_text(raw))?;
+            }
         }
         if account.keeps_text() {
             let kind = call.then_some(&*kind);

@@ -245,7 +245,7 @@ impl ChatMessages {
 
     fn add_call(&mut self, index: u32, call: &ToolCall) -> Result<(), Failure> {
         for text in [call.name(), call.input()].into_iter().flatten() {
-            self.accumulator.mark_call(index, text)?;
+            self.accumulator.mark_call(index, &arguments_text(text))?;
         }
         if self.accumulator.keeps_text() {
             keep_call(&mut self.accumulator.choice(index)?.text, call);

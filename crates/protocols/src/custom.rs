@@ -4,6 +4,7 @@ use crate::accumulator::{Accumulator, MAX_CHOICES};
 use crate::decoder::{Assembly, decoder_for};
 use crate::error::error_text;
 use crate::framing::Event;
+use crate::raw_json::is_error_json;
 use crate::{DecodeOptions, Decoder, Events, Protocol, Reply, framing_of_content_type};
 use llmscen_core::outcome::{Failure, FailureKind, Finish, Usage};
 use llmscen_core::request::{Extract, Framing};
@@ -152,7 +153,7 @@ impl Extracted {
         match paths.error.as_ref().and_then(|path| {
             path.select(value)
                 .into_iter()
-                .find(|node| is_error(node.val))
+                .find(|node| is_error_json(&node.val.to_string()))
         }) {
             Some(node) => Err(Failure::new(
                 FailureKind::StreamError,
@@ -207,11 +208,6 @@ fn value_text(value: &Value) -> Cow<'_, str> {
 
 fn is_set(value: &Value) -> bool {
     !matches!(value, Value::Null | Value::Bool(false))
-}
-
-/// Servers may set the error field to null, false or an empty text if there is no error.
-fn is_error(value: &Value) -> bool {
-    is_set(value) && !value_text(value).is_empty()
 }
 
 fn usage([prompt, output, reasoning, cached]: &[Option<Path>; 4], value: &Value) -> Usage {

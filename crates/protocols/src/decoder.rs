@@ -1,7 +1,8 @@
 //! Decoding of responses: streams of events up to the end marker, and single JSON documents.
 
 use crate::error::error_text;
-use crate::framing::{Beginning, Event, Framer, Lines, Sse, sniff};
+use crate::framing::{Beginning, Event, Framer, Lines, Sse, is_first_of_lines, sniff};
+use crate::raw_json::is_error_json;
 use crate::{Decoder, Events, Reply};
 use llmscen_core::outcome::{Failure, FailureKind, Finish};
 use llmscen_core::request::Framing;
@@ -73,10 +74,14 @@ impl<A: Assembly> Decoder for Stream<A> {
             mut framer,
             mut state,
         } = *self;
-        if broken.is_none() && !state.done {
-            let earlier = state.failure.take();
-            framer.finish(|event| state.take(event, events));
-            state.failure = earlier.or(state.failure.take().map(as_truncated));
+        match &broken {
+            _ if state.done => {}
+            Some(_) => framer.finish(|event| state.take_error(event, events.total)),
+            None => {
+                let earlier = state.failure.take();
+                framer.finish(|event| state.take(event, events));
+                state.failure = earlier.or(state.failure.take().map(as_truncated));
+            }
         }
         let end = state.ending(broken, &framer, events.total);
         state.assembly.close(events);
@@ -125,6 +130,15 @@ impl<A: Assembly> State<A> {
         self.progress = self.progress.saturating_add(is_progress.into());
     }
 
+    /// Reads an event without its end, before a broken connection: only its error counts.
+    fn take_error(&mut self, event: Event<'_>, seen: u32) {
+        let data = event.data.trim_ascii();
+        if event.name == b"error" || is_error_document(data, &["error"]) {
+            let failure = Failure::new(FailureKind::StreamError, error_text(data));
+            self.fail(failure.at(format!("after {seen} events")));
+        }
+    }
+
     /// Whether an event without content changed what the server reports.
     fn has_new_report(&mut self) -> bool {
         let now = (
@@ -160,7 +174,7 @@ impl<A: Assembly> State<A> {
         } else {
             framer.stray_text().trim_ascii()
         };
-        if is_error_document(stray) {
+        if is_error_document(stray, &["error", "detail", "message"]) {
             let failure = Failure::new(FailureKind::StreamError, error_text(stray));
             return Err(failure.at(position));
         }
@@ -175,13 +189,13 @@ impl<A: Assembly> State<A> {
     }
 }
 
-/// Whether this is a JSON document with an error, sent as it is into a stream.
-fn is_error_document(text: &[u8]) -> bool {
+/// Whether this is a JSON object with an error in one of these fields.
+fn is_error_document(text: &[u8], fields: &[&str]) -> bool {
     text.starts_with(b"{")
         && serde_json::from_slice::<Value>(text).is_ok_and(|document| {
-            let is_set = |field: &Value| !matches!(field, Value::Null | Value::Bool(false));
-            let has = |name: &str| document.get(name).is_some_and(is_set);
-            has("error") || has("detail") || has("message") || document["object"] == "error"
+            let is_set = |field: &Value| is_error_json(&field.to_string());
+            let has = |name: &&str| document.get(*name).is_some_and(is_set);
+            fields.iter().any(has) || document["object"] == "error"
         })
 }
 
@@ -344,14 +358,21 @@ pub fn framing_of_content_type(
 }
 
 /// The framing of a body by its first bytes, where they show another one than its `content-type`; None if more bytes are needed.
+/// `may_be_lines`: the API may stream lines of JSON, so that the first line decides between these and one document.
 ///
 /// # Errors
 /// Those of the `content-type`.
 pub fn sniff_framing(
     declared: &Result<Framing, Failure>,
     beginning: &[u8],
+    may_be_lines: bool,
 ) -> Option<Result<Framing, Failure>> {
     Some(match (declared, sniff(beginning)?) {
+        (Ok(Framing::Json | Framing::Sse) | Err(_), Beginning::Json)
+            if may_be_lines && is_first_of_lines(beginning)? =>
+        {
+            Ok(Framing::Ndjson)
+        }
         (Ok(Framing::Json | Framing::Ndjson) | Err(_), Beginning::Events) => Ok(Framing::Sse),
         (Ok(Framing::Sse) | Err(_), Beginning::Json) => Ok(Framing::Json),
         _ => declared.clone(),
@@ -512,6 +533,58 @@ mod tests {
             "{}",
             cut.message
         );
+    }
+
+    #[test]
+    fn the_error_before_a_broken_connection_is_the_servers() {
+        let reset = || Failure::new(FailureKind::Truncated, "reset");
+        let end = |last: &str| {
+            let failure = run(&[HI, last], Some(reset())).1.end.unwrap_err();
+            format!("{} ({}): {}", failure.kind, failure.at, failure.message)
+        };
+        let full = "stream_error (after 1 events): full";
+        for last in [
+            "{\"error\":{\"message\":\"full\"}}",
+            "data: {\"error\":{\"message\":\"full\"}}",
+            "data: {\"error\":\"full\"}\n",
+            "event: error\ndata: full",
+        ] {
+            assert_eq!(end(last), full, "{last}");
+        }
+        for last in [
+            "data: {\"error\":{\"mess",
+            "data: {\"error\":null}",
+            HI.trim(),
+        ] {
+            assert_eq!(end(last), "truncated (after 1 events): reset", "{last}");
+        }
+        let line = br#"{"message":{"content":"hi"},"done":false}"#;
+        let broken = decode(Api::Ollama, Framing::Ndjson, [&line[..]], Some(reset()));
+        assert_eq!(broken.1.end.unwrap_err().message, "reset");
+    }
+
+    #[test]
+    fn lines_of_ollama_are_shown_by_their_first_line() {
+        let refused = framing_of_content_type(Some("text/plain"), true);
+        let first = b"{\"message\":{\"content\":\"hi\"},\"done\":false}\n";
+        let shown = |declared: &Result<Framing, Failure>, bytes: &[u8]| {
+            sniff_framing(declared, bytes, true).map(|framing| framing.ok())
+        };
+        for declared in [&refused, &Ok(Framing::Json), &Ok(Framing::Sse)] {
+            assert_eq!(shown(declared, &first[..30]), None);
+            assert_eq!(shown(declared, first), Some(Some(Framing::Ndjson)));
+            for document in [&b"{\"done\":true}\n"[..], b"{\n\"done\":false}", b"[1]\n"] {
+                assert_eq!(shown(declared, document), Some(Some(Framing::Json)));
+            }
+            let json = sniff_framing(declared, first, false);
+            assert_eq!(json, Some(Ok(Framing::Json)), "an API without lines");
+        }
+        assert_eq!(
+            shown(&Ok(Framing::Ndjson), b"{"),
+            Some(Some(Framing::Ndjson))
+        );
+        let long = [&b"{"[..], &vec![b' '; 70_000]].concat();
+        assert_eq!(shown(&refused, &long), Some(Some(Framing::Json)));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Framing: server-sent events by the WHATWG HTML standard (section 9.2.6), and lines of JSON, from bytes split anywhere.
 
 use memchr::{memchr, memchr2};
+use serde_json::Value;
 use std::mem;
 
 const BOM: &[u8] = b"\xEF\xBB\xBF";
@@ -8,6 +9,9 @@ const BOM: &[u8] = b"\xEF\xBB\xBF";
 const MAX_STRAY: usize = 8 << 10;
 /// White space before a body; more is no beginning of a framing.
 const MAX_SPACE: usize = 1 << 10;
+
+/// Bytes of the first line of a body; a longer one is no line of a stream.
+const MAX_FIRST_LINE: usize = 64 << 10;
 
 /// What the first bytes of a body show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +34,19 @@ pub fn sniff(bytes: &[u8]) -> Option<Beginning> {
         _ if BOM.starts_with(bytes) => None,
         _ if fields.iter().any(|field| field.starts_with(text)) && bytes.len() <= MAX_SPACE => None,
         _ => Some(Beginning::Other),
+    }
+}
+
+/// Whether the first line of a body is a JSON object that others follow, by its `"done": false`; None if more bytes are needed.
+pub fn is_first_of_lines(bytes: &[u8]) -> Option<bool> {
+    let text = bytes.strip_prefix(BOM).unwrap_or(bytes).trim_ascii_start();
+    match memchr2(b'\n', b'\r', text) {
+        Some(end) => {
+            let line: Option<Value> = serde_json::from_slice(text.get(..end)?).ok();
+            Some(line.is_some_and(|line| line["done"] == false))
+        }
+        None if text.len() <= MAX_FIRST_LINE => None,
+        None => Some(false),
     }
 }
 

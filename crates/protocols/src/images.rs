@@ -3,7 +3,7 @@
 use crate::decoder::{Assembly, Unary, require_json};
 use crate::error::error_text;
 use crate::framing::Event;
-use crate::raw_json::{OneOrMany, Raw, decode_failure, is_text};
+use crate::raw_json::{OneOrMany, Raw, decode_failure, is_error, is_text};
 use crate::usage::parse_usage;
 use crate::{DecodeOptions, Decoder, Events, Protocol, Reply};
 use llmscen_core::outcome::{Failure, FailureKind, Finish, Usage};
@@ -74,7 +74,7 @@ impl Assembly for Generated {
         let text = String::from_utf8_lossy(body);
         let reply: Body =
             serde_json::from_str(&text).map_err(|error| decode_failure(&error, body))?;
-        if reply.error.is_some() {
+        if is_error(reply.error) {
             return Err(Failure::new(FailureKind::StreamError, error_text(body)));
         }
         let Some(data) = reply.data else {

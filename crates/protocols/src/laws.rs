@@ -58,7 +58,7 @@ const REPLIES: &[(&str, u32, u32, &str, &str, &str)] = &[
     (
         "anthropic.tools.sse",
         22,
-        8,
+        7,
         "tool_use",
         "2107 89 - 2000",
         "Let me look.I ask.get_weather{\"city\": \"Paris\"}now",

@@ -85,6 +85,11 @@ pub trait Protocol: Send + Sync {
         false
     }
 
+    /// Whether a stream may be lines of JSON, whatever its `content-type`.
+    fn streams_lines(&self) -> bool {
+        false
+    }
+
     /// A decoder for one response with this framing.
     fn decoder(&self, shape: Framing, options: &DecodeOptions) -> Box<dyn Decoder>;
 }

@@ -4,7 +4,7 @@ use crate::accumulator::{Accumulator, ContentKind};
 use crate::decoder::{Assembly, decoder_for};
 use crate::error::error_text;
 use crate::framing::Event;
-use crate::raw_json::{Raw, decode_failure, decode_string, parse_count};
+use crate::raw_json::{Raw, decode_failure, decode_string, is_error, parse_count};
 use crate::{DecodeOptions, Decoder, Events, Protocol, Reply};
 use llmscen_core::outcome::{Failure, FailureKind, Finish, ServerTimes, Usage};
 use llmscen_core::request::Framing;
@@ -19,6 +19,10 @@ pub struct Ollama;
 impl Protocol for Ollama {
     fn body(&self, stream: bool) -> Value {
         json!({ "model": "{{ model }}", "messages": "{{ messages }}", "stream": stream })
+    }
+
+    fn streams_lines(&self) -> bool {
+        true
     }
 
     fn decoder(&self, shape: Framing, options: &DecodeOptions) -> Box<dyn Decoder> {
@@ -83,7 +87,7 @@ impl OllamaMessages {
         let text = String::from_utf8_lossy(json);
         let line: Line =
             serde_json::from_str(&text).map_err(|error| decode_failure(&error, json))?;
-        if line.error.is_some() {
+        if is_error(line.error) {
             return Err(Failure::new(FailureKind::StreamError, error_text(json)));
         }
         self.accumulator
@@ -114,22 +118,18 @@ impl OllamaMessages {
         let Some(raw) = raw.filter(|raw| is_list(raw)) else {
             return Ok(());
         };
-        self.accumulator.mark(0, ContentKind::ToolCall)?;
-        if self.accumulator.keeps_text() {
-            let calls: Vec<Value> = serde_json::from_str(raw.get())
-                .map_err(|error| decode_failure(&error, raw.get().as_bytes()))?;
-            for call in &calls {
-                let function = call.get("function");
-                let name = function
-                    .and_then(|function| function.get("name"))
-                    .and_then(Value::as_str);
-                self.accumulator
-                    .keep(0, ContentKind::ToolCall, name.unwrap_or_default())?;
-                if let Some(arguments) = function.and_then(|function| function.get("arguments")) {
-                    self.accumulator
-                        .keep(0, ContentKind::ToolCall, &arguments.to_string())?;
-                }
+        let calls: Vec<Value> = serde_json::from_str(raw.get())
+            .map_err(|error| decode_failure(&error, raw.get().as_bytes()))?;
+        for call in &calls {
+            let function = &call["function"];
+            let mut text = function["name"].as_str().unwrap_or_default().to_owned();
+            if let Some(arguments) = function.get("arguments") {
+                text.push_str(&arguments.to_string());
             }
+            self.accumulator.mark_call(0, &text)?;
+            self.accumulator.keep(0, ContentKind::ToolCall, &text)?;
+        }
+        if self.accumulator.keeps_text() {
             self.calls.extend(calls);
         }
         Ok(())
@@ -272,6 +272,7 @@ mod tests {
             reply.text.as_deref(),
             Some(r#"get_weather{"city":"Tokyo","days":2}now{"zone":"JST"}"#)
         );
+        assert_eq!(reply.facts.characters, 53);
         let calls = json!([
             { "function": { "name": "get_weather", "arguments": { "city": "Tokyo", "days": 2 } } },
             { "function": { "name": "now", "arguments": { "zone": "JST" } } },

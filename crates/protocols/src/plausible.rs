@@ -57,11 +57,12 @@ fn zero_prompt(outcome: &mut Outcome) -> Option<Anomaly> {
 }
 
 fn reasoning_above_output(outcome: &mut Outcome) -> Option<Anomaly> {
-    let (output, reasoning) = (outcome.usage.output?, outcome.usage.reasoning?);
-    if reasoning <= output {
+    let (output, reasoning) = (outcome.usage.output, outcome.usage.reasoning?);
+    // Without an output count there is nothing that they are a part of.
+    if reasoning <= output.unwrap_or(0) {
         return None;
     }
-    outcome.usage.reasoning = Some(output);
+    outcome.usage.reasoning = output;
     Some(Anomaly {
         kind: AnomalyKind::ReasoningAboveOutput,
         reported: reasoning,
@@ -309,6 +310,11 @@ mod tests {
             (Some(23_870), Some(23_870))
         );
         assert_eq!(found, "reasoning_above_output=23871");
+        let mut alone = five(None, 0);
+        (alone.usage.output, alone.usage.reasoning) = (None, Some(7));
+        let (usage, found) = judged(alone);
+        assert_eq!((usage.output, usage.reasoning), (None, None));
+        assert_eq!(found, "reasoning_above_output=7");
     }
 
     #[test]

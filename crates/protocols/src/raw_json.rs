@@ -65,9 +65,14 @@ pub fn parse_count(raw: Raw) -> Option<u64> {
         .or_else(|| float().map(|number| number as u64))
 }
 
-/// Whether a field holds an error: servers may set it to null, false, 0, or an empty text, list or object.
+/// Whether a field holds an error, by [`is_error_json`].
 pub fn is_error(raw: Raw) -> bool {
-    raw.is_some_and(|raw| !matches!(raw.get(), "false" | "0" | "\"\"" | "[]" | "{}"))
+    raw.is_some_and(|raw| is_error_json(raw.get()))
+}
+
+/// Whether this JSON of an error field is an error: servers may set the field to null, false, 0, or an empty text, list or object.
+pub fn is_error_json(json: &str) -> bool {
+    !matches!(json, "null" | "false" | "0" | "\"\"" | "[]" | "{}")
 }
 
 /// Maximum number of elements of a [`OneOrMany`]: more than any batch of documents or vectors that a server accepts.
@@ -124,6 +129,17 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for OneOrManyVisitor<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_empty_error_field_is_no_error() {
+        let set = |json: &str| is_error(serde_json::from_str(json).unwrap());
+        for empty in ["null", "false", "0", "\"\"", "[]", "{}"] {
+            assert!(!set(empty), "{empty}");
+        }
+        for full in ["true", "7", "\"no\"", "[1]", "{\"code\":7}"] {
+            assert!(set(full), "{full}");
+        }
+    }
 
     #[test]
     fn a_list_without_end_is_refused() {

@@ -3,7 +3,7 @@
 use crate::decoder::{Assembly, decoder_for};
 use crate::error::error_text;
 use crate::framing::Event;
-use crate::raw_json::{Raw, decode_failure, decode_string};
+use crate::raw_json::{Raw, decode_failure, decode_string, is_error};
 use crate::responses::Steps;
 use crate::{DecodeOptions, Decoder, Events, Protocol, Reply};
 use llmscen_core::api::SPEECH_RATE;
@@ -90,7 +90,7 @@ impl ServerEvents {
         let Some(details) = details else {
             return concluded;
         };
-        if let Some(error) = details.error {
+        if let Some(error) = details.error.filter(|error| is_error(Some(error))) {
             let text = error_text(error.get().as_bytes());
             return Err(Failure::new(FailureKind::StreamError, text));
         }

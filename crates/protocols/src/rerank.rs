@@ -3,7 +3,7 @@
 use crate::decoder::{Assembly, decoder_for, require_json};
 use crate::error::error_text;
 use crate::framing::Event;
-use crate::raw_json::{OneOrMany, Raw, decode_failure, decode_string, parse_count};
+use crate::raw_json::{OneOrMany, Raw, decode_failure, decode_string, is_error, parse_count};
 use crate::{DecodeOptions, Decoder, Events, Protocol, Reply};
 use llmscen_core::outcome::{Failure, FailureKind, Finish, Usage};
 use llmscen_core::request::Framing;
@@ -114,7 +114,7 @@ impl Assembly for Ranking {
             false => serde_json::from_str(&text),
         };
         let reply: Body = reply.map_err(|error| decode_failure(&error, body))?;
-        if reply.error.is_some() {
+        if is_error(reply.error) {
             return Err(Failure::new(FailureKind::StreamError, error_text(body)));
         }
         let Some(results) = reply.results.or(reply.data) else {

@@ -80,6 +80,8 @@ struct Incomplete<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
     accumulator: Accumulator,
+    /// The characters of the names of calls are counted.
+    has_names: bool,
     /// The finish reason, once the final event was received.
     pub end: Option<String>,
 }
@@ -118,8 +120,21 @@ impl Steps {
                 events.done = true;
                 self.conclude(word, step.response, json)
             }
-            "output_item.added" | "output_item.done" if self.accumulator.keeps_text() => {
-                self.open(parse_count(step.output_index), step.item)
+            "output_item.added" | "output_item.done" => {
+                let item = step
+                    .item
+                    .and_then(|raw| serde_json::from_str(raw.get()).ok());
+                let Some(call) = item.as_ref().and_then(parse_call) else {
+                    return Ok(());
+                };
+                if kind.ends_with("added") {
+                    self.accumulator.count_characters(&call.name);
+                    self.has_names = true;
+                }
+                match self.accumulator.keeps_text() {
+                    true => self.open(parse_count(step.output_index), call),
+                    false => Ok(()),
+                }
             }
             // The events before the first delta contain the response so far.
             word => {
@@ -204,9 +219,9 @@ impl Steps {
             }
             "audio.delta" | "output_audio.delta" => account.mark(0, ContentKind::Media),
             _ if word.ends_with(".delta") => {
-                account.mark(0, ContentKind::ToolCall)?;
+                let text = arguments_text(raw);
+                account.mark_call(0, &text)?;
                 if account.keeps_text() {
-                    let text = arguments_text(raw);
                     self.call(index, false)?.input.push_str(&text);
                 }
                 Ok(())
@@ -216,13 +231,7 @@ impl Steps {
     }
 
     /// Collects the fields of a call that deltas do not have: its name, and its arguments if there were no deltas.
-    fn open(&mut self, index: Option<u64>, item: Raw) -> Result<(), Failure> {
-        let item: Value = item
-            .and_then(|raw| serde_json::from_str(raw.get()).ok())
-            .unwrap_or_default();
-        let Some(item) = parse_call(&item) else {
-            return Ok(());
-        };
+    fn open(&mut self, index: Option<u64>, item: ToolCallText) -> Result<(), Failure> {
         let calls = &self.accumulator.choice(0)?.text.calls;
         let known = calls
             .values()
@@ -277,7 +286,10 @@ impl Steps {
             }
             if let Some(call) = parse_call(item) {
                 if !call.name.is_empty() || !call.input.is_empty() {
-                    account.mark(0, ContentKind::ToolCall)?;
+                    if !self.has_names {
+                        account.count_characters(&call.name);
+                    }
+                    account.mark_call(0, &call.input)?;
                 }
                 if account.keeps_text() {
                     account.choice(0)?.text.calls.insert(index, call);

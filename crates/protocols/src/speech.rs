@@ -3,7 +3,7 @@
 use crate::decoder::{Assembly, decoder_for};
 use crate::error::error_text;
 use crate::framing::Event;
-use crate::raw_json::{Raw, decode_failure, decode_string};
+use crate::raw_json::{Raw, decode_failure, decode_string, is_error};
 use crate::usage::parse_usage;
 use crate::{AudioReceived, DecodeOptions, Decoder, Events, Protocol, Reply};
 use base64::Engine;
@@ -258,8 +258,9 @@ impl Assembly for AudioEvents {
         let text = String::from_utf8_lossy(event.data);
         let part: AudioEvent =
             serde_json::from_str(&text).map_err(|error| decode_failure(&error, event.data))?;
-        let kind = part.kind.map(decode_string).unwrap_or_default();
-        if part.error.is_some() || kind == "error" {
+        let name = String::from_utf8_lossy(event.name);
+        let kind = part.kind.map_or(name, decode_string);
+        if is_error(part.error) || kind == "error" {
             return Err(Failure::new(
                 FailureKind::StreamError,
                 error_text(event.data),
@@ -387,6 +388,21 @@ mod tests {
         assert_eq!(end(done), FailureKind::Empty);
         let bad = "data: {\"type\":\"speech.audio.delta\",\"audio\":\"%\"}\n\n";
         assert_eq!(end(bad), FailureKind::Decode);
+    }
+
+    #[test]
+    fn the_type_may_be_in_the_event_line_alone() {
+        let piece = STANDARD.encode([1; 480]);
+        let stream = format!(
+            "event: speech.audio.delta\ndata: {{\"audio\":\"{piece}\",\"error\":null}}\n\n\
+             event: speech.audio.done\ndata: {{\"usage\":{{\"output_tokens\":9}}}}\n\n"
+        );
+        let (events, reply) = run(Framing::Sse, stream.as_bytes());
+        assert_eq!((events.audio.unwrap().bytes, events.done), (480, true));
+        assert_eq!(
+            (reply.end, reply.usage.output),
+            (Ok(Finish::default()), Some(9))
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::accumulator::{Accumulator, ContentKind};
 use crate::decoder::{Assembly, decoder_for};
 use crate::error::error_text;
 use crate::framing::Event;
-use crate::raw_json::{OneOrMany, Raw, decode_failure, decode_string, parse_count};
+use crate::raw_json::{OneOrMany, Raw, decode_failure, decode_string, is_error, parse_count};
 use crate::{DecodeOptions, Decoder, Events, Protocol, Reply};
 use llmscen_core::outcome::{Failure, FailureKind, Finish, Usage};
 use llmscen_core::request::Framing;
@@ -92,9 +92,9 @@ impl Steps {
     }
 
     fn check_error(&self, step: &Step<'_>, json: &[u8]) -> Result<(), Failure> {
-        match step.error {
-            Some(_) => Err(Failure::new(FailureKind::StreamError, error_text(json))),
-            None => Ok(()),
+        match is_error(step.error) {
+            true => Err(Failure::new(FailureKind::StreamError, error_text(json))),
+            false => Ok(()),
         }
     }
 

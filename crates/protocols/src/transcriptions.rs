@@ -5,7 +5,7 @@ use crate::chat::ChatMessages;
 use crate::decoder::{Assembly, decoder_for};
 use crate::error::error_text;
 use crate::framing::Event;
-use crate::raw_json::{Raw, decode_failure, decode_string};
+use crate::raw_json::{Raw, decode_failure, decode_string, is_error};
 use crate::{DecodeOptions, Decoder, Events, Protocol, Reply};
 use llmscen_core::outcome::{Failure, FailureKind, Finish};
 use llmscen_core::request::Framing;
@@ -89,8 +89,9 @@ impl Assembly for Transcript {
             self.is_chat = true;
             return self.chat.event(event, events);
         }
-        let kind = message.kind.map(decode_string).unwrap_or_default();
-        if message.error.is_some() || kind == "error" {
+        let name = String::from_utf8_lossy(event.name);
+        let kind = message.kind.map_or(name, decode_string);
+        if is_error(message.error) || kind == "error" {
             return Err(Failure::new(
                 FailureKind::StreamError,
                 error_text(event.data),
@@ -116,10 +117,12 @@ impl Assembly for Transcript {
         let text = String::from_utf8_lossy(body);
         let message: Message =
             serde_json::from_str(&text).map_err(|error| decode_failure(&error, body))?;
-        match (message.error, message.text) {
-            (Some(_), _) => Err(Failure::new(FailureKind::StreamError, error_text(body))),
-            (None, None) => Err(Failure::new(FailureKind::Decode, "the reply has no text")),
-            (None, Some(_)) => self.conclude(&message),
+        if is_error(message.error) {
+            return Err(Failure::new(FailureKind::StreamError, error_text(body)));
+        }
+        match message.text {
+            None => Err(Failure::new(FailureKind::Decode, "the reply has no text")),
+            Some(_) => self.conclude(&message),
         }
     }
 
@@ -198,6 +201,30 @@ mod tests {
         );
         assert_eq!((reply.usage.prompt, reply.usage.output), (Some(9), Some(2)));
         assert_eq!(reply.end.unwrap().reason, "stop");
+    }
+
+    #[test]
+    fn the_type_may_be_in_the_event_line_alone() {
+        let stream = "event: transcript.text.delta\ndata: {\"delta\":\"Hi\"}\n\n\
+                      event: transcript.text.done\ndata: {\"text\":\"Hi\"}\n\n";
+        let (events, reply) = run(Framing::Sse, stream);
+        assert_eq!((events.content, events.done), (1, true));
+        assert_eq!(
+            (reply.text.as_deref(), reply.end),
+            (Some("Hi"), Ok(Finish::default()))
+        );
+    }
+
+    #[test]
+    fn an_error_field_without_an_error_is_none() {
+        for empty in ["null", "false", "0", "\"\"", "[]", "{}"] {
+            let body = format!("{{\"text\":\"Hi.\",\"error\":{empty}}}");
+            assert_eq!(end(Framing::Json, &body), "ok ", "{empty}");
+        }
+        assert_eq!(
+            end(Framing::Json, r#"{"text":"","error":"no"}"#),
+            "stream_error: no"
+        );
     }
 
     #[test]

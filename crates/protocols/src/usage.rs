@@ -94,35 +94,33 @@ struct Metadata<'a> {
     thoughts_token_count: Raw<'a>,
     #[serde(borrow, alias = "cachedContentTokenCount")]
     cached_content_token_count: Raw<'a>,
-    #[serde(borrow, alias = "totalTokenCount")]
-    total_token_count: Raw<'a>,
 }
 
-/// Reads a `usage_metadata` object.
+/// Reads a `usage_metadata` object. Thoughts are billed output that the candidates do not include.
 pub fn parse_usage_metadata(raw: &RawValue) -> Usage {
     let Ok(counts) = serde_json::from_str::<Metadata>(raw.get()) else {
         return Usage::default();
     };
     let prompt = parse_count(counts.prompt_token_count);
     let reasoning = parse_count(counts.thoughts_token_count);
-    let output = parse_count(counts.candidates_token_count);
-    let total = parse_count(counts.total_token_count);
+    let candidates = parse_count(counts.candidates_token_count);
     Usage {
         prompt,
-        output: with_reasoning(prompt, output, reasoning, total),
+        output: sum_counts(candidates, reasoning),
         reasoning,
         cached: parse_count(counts.cached_content_token_count),
     }
 }
 
-/// Whether a `usage` object has a negative number.
+/// Whether a `usage` object has a negative count of tokens. Other numbers, such as costs, may be negative.
 pub fn has_negative_count(raw: &RawValue) -> bool {
     fn is_negative(value: &Value) -> bool {
-        match value {
-            Value::Number(number) => number.as_f64().is_some_and(|number| number < 0.0),
-            Value::Object(fields) => fields.values().any(is_negative),
-            _ => false,
-        }
+        value.as_object().is_some_and(|fields| {
+            fields.iter().any(|(name, value)| {
+                let is_below_zero = value.as_f64().is_some_and(|number| number < 0.0);
+                name.ends_with("_tokens") && is_below_zero || is_negative(value)
+            })
+        })
     }
     raw.get().contains('-')
         && serde_json::from_str(raw.get()).is_ok_and(|value: Value| is_negative(&value))
@@ -140,18 +138,18 @@ fn with_reasoning(
     if apart { Some(together) } else { output }
 }
 
-/// Merges two running reports: the later value, or the earlier one if it is None. Counts only grow, so that a 0 after a count is no
-/// report.
+/// The later of two running counts, or the earlier one if it is None. Counts only grow, so that a 0 after a count is no report.
+pub fn latest_count(earlier: Option<u64>, later: Option<u64>) -> Option<u64> {
+    later.filter(|count| *count > 0).or(earlier).or(later)
+}
+
+/// Merges two running reports, each count by [`latest_count`].
 pub fn merge_latest(earlier: Usage, later: Usage) -> Usage {
-    let latest = |earlier: Option<u64>, later: Option<u64>| match later {
-        None | Some(0) => earlier.or(later),
-        later => later,
-    };
     Usage {
-        prompt: latest(earlier.prompt, later.prompt),
-        output: latest(earlier.output, later.output),
-        reasoning: latest(earlier.reasoning, later.reasoning),
-        cached: latest(earlier.cached, later.cached),
+        prompt: latest_count(earlier.prompt, later.prompt),
+        output: latest_count(earlier.output, later.output),
+        reasoning: latest_count(earlier.reasoning, later.reasoning),
+        cached: latest_count(earlier.cached, later.cached),
     }
 }
 
@@ -167,14 +165,18 @@ pub fn max_counts(one: Usage, other: Usage) -> Usage {
 
 /// The counts of two choices of one request: outputs are summed, the prompt is shared.
 pub fn sum_choices(one: Usage, other: Usage) -> Usage {
-    let sum = |a: Option<u64>, b: Option<u64>| match (a, b) {
-        (Some(a), Some(b)) => Some(a.saturating_add(b)),
-        (a, b) => a.or(b),
-    };
     Usage {
-        output: sum(one.output, other.output),
-        reasoning: sum(one.reasoning, other.reasoning),
+        output: sum_counts(one.output, other.output),
+        reasoning: sum_counts(one.reasoning, other.reasoning),
         ..merge_latest(one, other)
+    }
+}
+
+/// The sum of the known counts.
+fn sum_counts(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.saturating_add(other)),
+        (one, other) => one.or(other),
     }
 }
 
@@ -389,6 +391,39 @@ mod tests {
         };
         assert_eq!(read(135), [Some(32), Some(103), Some(94), None]);
         assert_eq!(read(41)[1], Some(9), "it is among the output");
+    }
+
+    #[test]
+    fn thoughts_are_billed_beside_the_candidates() {
+        let read = |json: &str| {
+            let usage = parse_usage_metadata(serde_json::from_str(json).unwrap());
+            [usage.prompt, usage.output, usage.reasoning, usage.cached]
+        };
+        // With and without a total, which may count tool results too.
+        assert_eq!(
+            read(
+                r#"{"promptTokenCount":32,"candidatesTokenCount":9,"thoughtsTokenCount":94,"totalTokenCount":140}"#
+            ),
+            [Some(32), Some(103), Some(94), None]
+        );
+        assert_eq!(
+            read(r#"{"candidates_token_count":9,"thoughts_token_count":94}"#)[1],
+            Some(103)
+        );
+        assert_eq!(read(r#"{"thoughtsTokenCount":94}"#)[1], Some(94));
+        assert_eq!(read(r#"{"candidatesTokenCount":9}"#)[1], Some(9));
+    }
+
+    #[test]
+    fn only_counts_of_tokens_are_negative_counts() {
+        let negative = |json: &str| has_negative_count(serde_json::from_str(json).unwrap());
+        assert!(negative(r#"{"prompt_tokens":-1}"#));
+        assert!(negative(
+            r#"{"completion_tokens_details":{"reasoning_tokens":-1}}"#
+        ));
+        assert!(!negative(
+            r#"{"prompt_tokens":1,"cost":-0.5,"details":{"balance":-3}}"#
+        ));
     }
 
     #[test]

@@ -67,7 +67,12 @@ fn case_json(case: &BaselineCase) -> Result<String, ViewError> {
         "      \"labels\": {labels},\n      \"rounds\": {},\n      \"scheduled\": {},\n",
         case.rounds, case.scheduled
     );
-    let _ = write!(text, "      \"ok\": {},\n      \"metrics\": {{", case.ok);
+    let _ = writeln!(text, "      \"ok\": {},", case.ok);
+    if let Some(answers) = &case.answers {
+        let answers = serde_json::to_string(answers)?;
+        let _ = writeln!(text, "      \"answers\": {answers},");
+    }
+    text += "      \"metrics\": {";
     for (index, (name, figure)) in case.metrics.iter().enumerate() {
         let comma = if index == 0 { "" } else { "," };
         let _ = write!(
@@ -241,8 +246,9 @@ pub fn noise_json(baseline: &Baseline, all: &[RunVariation]) -> Result<String, V
 #[cfg(test)]
 mod tests {
     use super::*;
-    use llmscen_core::baseline::LEVELS;
+    use llmscen_core::baseline::{Answers, LEVELS};
     use llmscen_core::label::Scalar;
+    use std::sync::Arc;
 
     fn sample() -> Baseline {
         let bounds = |value: f64| vec![Some(value * 0.9876543), None, Some(value)];
@@ -265,6 +271,7 @@ mod tests {
             rounds: 1,
             scheduled: 400,
             ok: 399,
+            answers: None,
             metrics: vec![
                 ("ttft.p95".into(), figure(12.3456789)),
                 ("ttft.p5".into(), figure(1.0)),
@@ -320,7 +327,15 @@ mod tests {
             assert_eq!(baseline(&read).unwrap(), text);
             assert_eq!(read.cases.len(), made.cases.len());
         }
-        let read: Baseline = serde_json::from_str(&baseline(&sample()).unwrap()).unwrap();
+        let mut made = sample();
+        let answers = Answers([(7, true), (u64::MAX, false)].into());
+        made.cases[0].answers = Some(Arc::new(answers));
+        let text = baseline(&made).unwrap();
+        let line =
+            r#"      "answers": {"matched":"0000000000000007","missed":"ffffffffffffffff"},"#;
+        assert!(text.lines().any(|own| own == line), "{text}");
+        let read: Baseline = serde_json::from_str(&text).unwrap();
+        assert_eq!(read.cases[0].answers, made.cases[0].answers);
         let names: Vec<&str> = read.cases[1]
             .metrics
             .iter()
@@ -379,6 +394,7 @@ mod tests {
             rounds: 1,
             scheduled: 400,
             ok: 400,
+            answers: None,
             metrics: metrics
                 .map(|(name, value)| (name.to_owned(), figure(value)))
                 .to_vec(),

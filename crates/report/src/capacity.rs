@@ -360,7 +360,7 @@ fn of_searches<'a>(
         let unmet = unmet.iter().filter(|one| one.ruling != Ruling::Pass);
         let unmet: Vec<String> = unmet
             .filter(|_| load.is_some())
-            .map(|one| not_met_there(one.check, one.ruling))
+            .map(|one| not_met_there(&one.check, one.ruling))
             .collect();
         Capacity {
             labels: search.labels.clone(),

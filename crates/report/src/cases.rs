@@ -649,6 +649,7 @@ pub(crate) fn case_metrics(case: &CaseReport) -> Table {
         ("… dropped (at max_in_flight)", "dropped", counts.dropped),
         ("Held at max_in_flight", "held", counts.held),
         ("Warm-up requests", "warmup", counts.warmup),
+        ("Cool-down requests", "cooldown", counts.cooldown),
         (
             "Resent on a new connection",
             "reconnects",

@@ -14,8 +14,8 @@ use llmscen_core::report::{
 };
 use llmscen_core::sample::{Counts, SummaryStatistics};
 use llmscen_core::search::{
-    Candidacy, Extent, Fate, Finding, Goal, ProbeReport, Purpose, Score, SearchReport, SearchSpec,
-    Standing,
+    Candidacy, Extent, Fate, Finding, Goal, LoadVerdict, ProbeReport, Purpose, Score, SearchReport,
+    SearchSpec, Standing,
 };
 use llmscen_core::seed::Seed;
 use llmscen_core::signal::{Form, Signal};
@@ -555,6 +555,7 @@ pub(crate) fn searched() -> Report {
     let (answer, interval, extent) = (Some(16.0), (Some(15.0), 17.0), Extent::Within);
     let finding = Finding {
         answer,
+        above: Some((32.0, LoadVerdict::Failed)),
         interval,
         mass: Some(0.97),
         extent,

@@ -8,7 +8,9 @@ use crate::search;
 use crate::table::Emphasis;
 use llmscen_core::check::{Ruling, Verdict};
 use llmscen_core::outcome::{Failure, FailureKind};
-use llmscen_core::report::{CACHED, CaseReport, IDLE, OFF_PLAN, Report, RunVerdict};
+use llmscen_core::report::{
+    ANSWERS_CACHED, CACHED, CaseReport, IDLE, OFF_PLAN, Report, RunVerdict,
+};
 
 /// The name of the verdict, in capitals.
 pub(crate) fn verdict_name(verdict: RunVerdict) -> &'static str {
@@ -275,6 +277,7 @@ fn invalid_reason(report: &Report) -> String {
     for (kind, what) in [
         (OFF_PLAN, "deviated from the plan"),
         (CACHED, "measured the server's prefix cache"),
+        (ANSWERS_CACHED, "measured a cache of answers"),
         (IDLE, "did not measure all of the server"),
     ] {
         if let Some(why) = why.strip_prefix(kind) {

@@ -84,6 +84,7 @@ fn case_json(case: &CaseReport) -> Result<Value, ViewError> {
         "finish_reasons": case.finish_reasons,
         "dataset_end": case.dataset_end,
         "discarded": case.discarded,
+        "throughput_span": if case.throughput_is_whole { "whole" } else { "window" },
         "counts": case.counts,
         "metrics": metrics_json(case),
         "telemetry": telemetry::json(case),

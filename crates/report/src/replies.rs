@@ -80,46 +80,55 @@ pub(crate) fn reply_accounts<'a>(cases: impl Iterator<Item = (usize, &'a CaseRep
         .flat_map(|(index, case)| {
             let account = &case.account;
             let by_source = account.sources.iter().map(|(source, count)| {
-                let name = match source {
-                    TokenSource::Usage => "output tokens reported by the server",
-                    TokenSource::Tokenizer => "output tokens counted by the tokenizer",
-                    TokenSource::Events => "output tokens counted by events",
+                let (name, key) = match source {
+                    TokenSource::Usage => ("output tokens reported by the server", "usage"),
+                    TokenSource::Tokenizer => {
+                        ("output tokens counted by the tokenizer", "tokenizer")
+                    }
+                    TokenSource::Events => ("output tokens counted by events", "events"),
                 };
-                (name.to_owned(), *count, None)
+                (name.to_owned(), (format!("sources/{key}"), *count), None)
             });
             let kinds = [
                 (
                     "with hidden reasoning; its tokens",
-                    account.replies_with_hidden,
-                    Some(account.hidden_tokens),
+                    ("replies_with_hidden", account.replies_with_hidden),
+                    Some(("hidden_tokens", account.hidden_tokens)),
                 ),
-                ("of reasoning alone", account.reasoning_alone, None),
-                ("in one read", account.one_read, None),
+                (
+                    "of reasoning alone",
+                    ("reasoning_alone", account.reasoning_alone),
+                    None,
+                ),
+                ("in one read", ("one_read", account.one_read), None),
                 (
                     "with more events than tokens in the text",
-                    account.more_events_than_tokens,
+                    ("more_events_than_tokens", account.more_events_than_tokens),
                     None,
                 ),
             ];
-            let kinds = kinds
-                .into_iter()
-                .map(|(name, count, tokens)| (name.to_owned(), count, tokens));
-            let anomalies = account.anomalies.iter().map(|(kind, count)| {
-                let largest = Some(count.largest).filter(|largest| *largest > 0);
-                (kind.name().replace('_', " "), count.replies, largest)
+            let kinds = kinds.into_iter().map(|(name, (key, count), tokens)| {
+                let tokens = tokens.map(|(key, tokens)| (key.to_owned(), tokens));
+                (name.to_owned(), (key.to_owned(), count), tokens)
             });
-            let lines = by_source.chain(kinds.filter(|(_, count, _)| *count > 0));
+            let anomalies = account.anomalies.iter().map(|(kind, count)| {
+                let name = kind.name();
+                let largest = (format!("anomalies/{name}/largest"), count.largest);
+                let replies = (format!("anomalies/{name}/replies"), count.replies);
+                let largest = Some(largest).filter(|(_, largest)| *largest > 0);
+                (name.replace('_', " "), replies, largest)
+            });
+            let lines = by_source.chain(kinds.filter(|(_, (_, count), _)| *count > 0));
             let lines: Vec<_> = lines.chain(anomalies).collect();
+            // The keys are paths in `replies` of results.json.
+            let counted =
+                |(key, count): (String, u64)| Cell::count(count).with_stat("replies", &key);
             lines.into_iter().map(move |(name, count, largest)| {
-                let reported = match largest {
-                    Some(largest) => Cell::count(largest),
-                    None => Cell::prose(""),
-                };
                 let cells = vec![
                     Cell::case(index, &case.id),
                     Cell::prose(&name),
-                    Cell::count(count),
-                    reported,
+                    counted(count),
+                    largest.map_or_else(|| Cell::prose(""), counted),
                 ];
                 Row::new(cells).case(&case.id)
             })

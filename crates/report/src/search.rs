@@ -2,15 +2,16 @@
 
 use crate::ViewError;
 use crate::format::{ABSENT, against, check_title, code, counted, number, percent};
-use crate::headline::excess;
+use crate::headline::{capitalize, excess};
 use crate::json::slo_json;
 use crate::table::{Cell, Column, Emphasis, Row, Screen, Table};
 use llmscen_core::check::{Ruling, Verdict};
 use llmscen_core::label::{Labels, describe};
 use llmscen_core::report::Report;
+use llmscen_core::schedule::search::PASSES;
 use llmscen_core::search::{
-    Candidacy, CapacitySearch, EasierObjective, Extent, Fate, Goal, ProbeReport, Score,
-    SearchReport, SearchSpec, Standing,
+    Candidacy, CapacitySearch, Extent, Fate, Goal, LoadVerdict, ProbeReport, Score, SearchReport,
+    SearchSpec, Standing,
 };
 use serde_json::{Map, Value, json};
 
@@ -278,8 +279,9 @@ pub fn sentence(report: &Report, search: &SearchReport) -> String {
         }
         SearchOutcome::NotConverged => {
             format!(
-                "{prefix}not converged: {}. Best estimate: {found} ({interval}, {effort}){costs}{contrary}",
-                doubt(search)
+                "{prefix}not converged: {}. {} ({interval}, {effort}){costs}{contrary}",
+                doubt(search),
+                capitalize(&found)
             )
         }
         SearchOutcome::Invalid => {
@@ -319,8 +321,11 @@ pub(crate) fn short_result(report: &Report, search: &SearchReport) -> String {
         (Goal::Slo, _) => format!("maximum {name} {load}{unit}"),
     };
     let doubt = match search_outcome(report, search) {
-        SearchOutcome::NotConverged => ", not converged",
-        _ => "",
+        SearchOutcome::NotConverged => {
+            let above = above(search).map(|above| format!(": {above}"));
+            format!(", not converged{}", above.unwrap_or_default())
+        }
+        _ => String::new(),
     };
     format!("{what} ({}{doubt})", interval(search))
 }
@@ -349,7 +354,7 @@ fn limiting_objective(search: &SearchReport) -> Option<String> {
 fn result(search: &SearchReport) -> String {
     let (name, unit) = varied_key(&search.spec);
     let (finding, range) = (&search.finding, &search.spec);
-    let is_met = |objective: &EasierObjective<'_>| objective.ruling == Ruling::Pass;
+    let is_met = |verdict: &&Verdict| verdict.ruling == Ruling::Pass;
     let every = match search.easier_objectives().iter().all(is_met) {
         true => "every",
         false => "every other",
@@ -360,15 +365,42 @@ fn result(search: &SearchReport) -> String {
                 "maximum {name} that meets {every} objective: at least {load}{unit}, the end of the range"
             )
         }
-        (Some(load), _, Goal::Slo) => {
+        (Some(load), _, Goal::Slo) if finding.converged => {
             format!("maximum {name} that meets {every} objective: {load}{unit}")
         }
-        (Some(load), _, Goal::Goodput) => format!("{name} with the highest goodput: {load}{unit}"),
-        (None, ..) => format!(
+        (Some(load), _, Goal::Slo) => {
+            let above = above(search).map(|above| format!(", {above}"));
+            format!("{name} {load}{unit} passes{}", above.unwrap_or_default())
+        }
+        (Some(load), _, Goal::Goodput) => {
+            let estimate = if finding.converged {
+                ""
+            } else {
+                "Best estimate: "
+            };
+            format!("{estimate}{name} with the highest goodput: {load}{unit}")
+        }
+        (None, Extent::Nothing, _) => format!(
             "no load in the range meets the objectives; {name} {}{unit}, the lowest, already fails",
             range.low
         ),
+        (None, ..) => {
+            let above = above(search).map(|above| format!("; {name} {above}"));
+            format!("no probe passed{}", above.unwrap_or_default())
+        }
     }
+}
+
+/// `8 failed`: what is known of the next load above the result.
+fn above(search: &SearchReport) -> Option<String> {
+    let unit = varied_key(&search.spec).1;
+    let (load, verdict) = search.finding.above?;
+    let verdict = match verdict {
+        LoadVerdict::Failed => "failed",
+        LoadVerdict::Inconclusive => "was inconclusive",
+        LoadVerdict::NotMeasured => "was not measured",
+    };
+    Some(format!("{load}{unit} {verdict}"))
 }
 
 pub(crate) fn interval(search: &SearchReport) -> String {
@@ -385,24 +417,14 @@ pub(crate) fn interval(search: &SearchReport) -> String {
 
 /// The objectives that more load makes easier to meet, at the result.
 fn costs(search: &SearchReport) -> String {
-    let cost = |objective: &EasierObjective<'_>| {
-        let title = check_title(objective.check);
-        let Some(verdict) = objective.verdict else {
-            let near = "at the nearest probed loads, on both sides";
-            return match objective.ruling {
-                Ruling::Pass => format!("; `{title}` is met {near}"),
-                Ruling::Fail => format!("; but `{title}` is not met {near}"),
-                Ruling::Inconclusive | Ruling::Invalid => format!(
-                    "; `{title}` is undecided there: no complete probe had this load, and the nearest ones do not agree"
-                ),
-            };
-        };
+    let cost = |verdict: &&Verdict| {
+        let title = check_title(&verdict.check);
         let observed = against(
             verdict.observed,
             verdict.check.limit,
             verdict.check.subject.unit(),
         );
-        match objective.ruling {
+        match verdict.ruling {
             Ruling::Pass => format!("; there `{title}` is met: {observed}"),
             Ruling::Fail => {
                 format!("; but `{title}` is not met there, nor at less load: {observed}")
@@ -464,8 +486,8 @@ pub fn probe_verdict(probe: &ProbeReport) -> ProbeVerdict {
     match probe.pass_probability {
         None => ProbeVerdict::Invalid,
         Some(_) if probe.futile => ProbeVerdict::Fail,
-        Some(holds) if holds >= 0.95 => ProbeVerdict::Pass,
-        Some(holds) if holds <= 0.05 => ProbeVerdict::Fail,
+        Some(holds) if holds >= PASSES => ProbeVerdict::Pass,
+        Some(holds) if holds <= 1.0 - PASSES => ProbeVerdict::Fail,
         Some(_) => ProbeVerdict::Inconclusive,
     }
 }
@@ -705,6 +727,7 @@ fn search_json(search: &SearchReport) -> Result<Value, ViewError> {
         "range": [spec.low, spec.high],
         "precision": spec.precision,
         "answer": finding.answer,
+        "above": finding.above.map(|(load, verdict)| json!({ "load": load, "verdict": verdict })),
         "extent": finding.extent,
         "interval": { "low": finding.interval.0, "high": finding.interval.1, "mass": finding.mass },
         "settled": finding.converged,
@@ -851,6 +874,35 @@ mod tests {
     }
 
     #[test]
+    fn the_result_of_a_search_that_did_not_converge_is_a_load_that_passed() {
+        let mut report = searched();
+        report.searches[0].finding.converged = false;
+        let mut texts = |answer, above| {
+            let finding = &mut report.searches[0].finding;
+            (finding.answer, finding.above) = (answer, above);
+            let text = sentence(&report, &report.searches[0]);
+            let text = text.split_once(". ").unwrap().1.split_once(" (").unwrap().0;
+            (text.to_owned(), short_result(&report, &report.searches[0]))
+        };
+        let of = |long: &str, short: &str| (long.to_owned(), short.to_owned());
+        assert_eq!(
+            texts(Some(4.0), Some((8.0, LoadVerdict::NotMeasured))),
+            of(
+                "Concurrency 4 passes, 8 was not measured",
+                "maximum concurrency 4 (97% CI 15 to 17, not converged: 8 was not measured)"
+            )
+        );
+        assert_eq!(
+            texts(Some(4.0), Some((8.0, LoadVerdict::Inconclusive))).0,
+            "Concurrency 4 passes, 8 was inconclusive"
+        );
+        assert_eq!(
+            texts(None, Some((8.0, LoadVerdict::Failed))),
+            of("No probe passed; concurrency 8 failed", "no result")
+        );
+    }
+
+    #[test]
     fn a_planned_search_says_how_often_it_is_confirmed() {
         let of = |confirm: u32| {
             let spec = SearchSpec {
@@ -901,20 +953,6 @@ mod tests {
         }
         let found = "maximum concurrency that meets every other objective: 16 (97% CI 15 to 17, limited by `ttft.p99 < 500ms`, 4 probes, 400 requests); but `cost_per_1k_requests < 2` is not met there, nor at less load: 3";
         assert_eq!(text(&report), found);
-        report.searches[0].finding.answer = Some(20.0);
-        let between = text(&report);
-        let (_, end) = between.split_once("; ").unwrap();
-        assert_eq!(
-            end,
-            "but `cost_per_1k_requests < 2` is not met at the nearest probed loads, on both sides"
-        );
-        report.searches[0].probes[1].verdicts[1].ruling = Ruling::Pass;
-        let between = text(&report);
-        let (_, end) = between.split_once("; ").unwrap();
-        assert_eq!(
-            end,
-            "`cost_per_1k_requests < 2` is undecided there: no complete probe had this load, and the nearest ones do not agree"
-        );
     }
 
     #[test]
@@ -923,8 +961,7 @@ mod tests {
         report.searches[0].finding.converged = false;
         let text = |report: &Report| sentence(report, &report.searches[0]);
         let effort = "4 probes, 400 requests)";
-        let near =
-            "Best estimate: maximum concurrency that meets every objective: 16 (97% CI 15 to 17,";
+        let near = "Concurrency 16 passes, 32 failed (97% CI 15 to 17,";
         assert_eq!(
             text(&report),
             format!(
@@ -940,7 +977,7 @@ mod tests {
         report.manifest.interrupted = false;
         report.searches[0].probes[1].pass_probability = None;
         assert!(text(&report).starts_with(
-            "not converged: 1 of 4 probes measured the load generator, not the server. Best"
+            "not converged: 1 of 4 probes measured the load generator, not the server. Concurrency 16 passes, 32 failed ("
         ));
         report.searches[0]
             .probes

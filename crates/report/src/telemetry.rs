@@ -240,7 +240,7 @@ pub(crate) fn remarks(case: &CaseReport) -> Vec<String> {
     }
     vec![format!(
         "server.ttft: the server counted {counted} first tokens between its samples around the window, the client measured {client}. \
-         The server also counts warm-up, requests at the edges of the window and requests of other clients."
+         The server also counts warm-up, cool-down, requests at the edges of the window and requests of other clients."
     )]
 }
 

@@ -1,5 +1,6 @@
 //! Errors and warnings of a scenario, with their place and a remedy.
 
+pub(crate) mod masked;
 mod page;
 
 use crate::fault::page::{Page, clipped, fits_snippet, shortened, shortened_help};
@@ -133,6 +134,11 @@ impl Review {
         let find = self.find_gpu;
         let found = || find.and_then(|find| find());
         self.machine_gpu.get_or_insert_with(found).clone()
+    }
+
+    /// Whether the text of a stored plan has the name of a variable in place of its value, so that its form cannot be checked.
+    pub fn is_unset(&self, text: &str) -> bool {
+        self.sources.stored && text.contains("${")
     }
 
     /// Reports an error, except in a text in which a variable is not set: that is a consequence.
@@ -297,7 +303,10 @@ pub struct Fault {
 
 impl Fault {
     fn new(mut mistake: Mistake, sources: &Sources) -> Fault {
-        let page = Page::new(sources.name(mistake.at.file), sources.text(mistake.at.file));
+        let page = Page::new(
+            sources.name(mistake.at.file),
+            sources.masked_text(mistake.at.file),
+        );
         let label =
             |label: String, at: Span| (Some(shortened(label)), clipped(page.text(), at.range()));
         let again = (!mistake.again.is_empty()).then(|| repeated(&mistake, sources));

@@ -77,6 +77,10 @@ pub(crate) fn secrets(root: &Node, plan: &Plan, env: &BTreeMap<String, String>) 
             "hf_token" | "wandb_api_key" | "mlflow_tracking_token" | "mlflow_tracking_password" => {
                 found.certain.insert(value.clone());
             }
+            // Hooks and the commands of datasets have all variables, and may print them.
+            name if name.rsplit('_').next().is_some_and(is_secret_name) => {
+                found.likely.insert(value.clone());
+            }
             _ => {}
         }
     }

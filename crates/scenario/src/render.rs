@@ -3,6 +3,7 @@
 
 mod body;
 mod form;
+mod prompt_hash;
 mod speech;
 pub(crate) mod values;
 
@@ -85,6 +86,8 @@ pub struct Rendered {
     pub items: Option<u64>,
     /// The truths of the answer; None: it is not checked.
     pub truths: Option<Truths>,
+    /// Equal for equal prompts.
+    pub prompt_hash: u64,
 }
 
 /// Renders the bodies of a case.
@@ -214,6 +217,7 @@ impl Renderer {
             max_tokens: self.output_limit(&body, max_tokens),
             items: self.count_documents(&body),
             truths: truths.transpose()?,
+            prompt_hash: prompt_hash::of(&body, prompt.audio.as_ref()),
         })
     }
 

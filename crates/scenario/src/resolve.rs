@@ -205,6 +205,8 @@ impl Writer<'_> {
                 });
                 Value::Object(pairs.collect())
             }
+            // A setting such as `target.url` may be one URL or a list of them.
+            Data::Text(text) if syntax == TextSyntax::Text && is_url(text) => self.address(node),
             _ => Value::from(write_text(node, syntax)),
         }
     }
@@ -587,6 +589,40 @@ mod tests {
         })
         .unwrap();
         assert_eq!(again.plan, loaded.plan);
+    }
+
+    #[test]
+    fn a_stored_plan_needs_no_url() {
+        let urls = "[\"${K_URL}\", \"http://h:2\"]";
+        let env = [
+            ("API_KEY", ""),
+            ("K_URL", "http://al:hunter22@h:1/v1/chat/completions"),
+        ];
+        let loaded = read(&format!("{{url: {urls}, model: a}}"), &env);
+        assert!(loaded.plan.resolved.contains("${K_URL}"));
+        let again = crate::reload(&Input {
+            path: Path::new("p.yaml"),
+            text: Some(loaded.plan.resolved),
+            env: &BTreeMap::new(),
+            set: &[],
+        })
+        .unwrap();
+        let urls: Vec<&str> = again.plan.cases[0].target.urls().collect();
+        assert_eq!(urls, ["${K_URL}", "http://h:2/v1/chat/completions"]);
+    }
+
+    #[test]
+    fn every_url_of_a_list_is_stored_without_its_secrets() {
+        let urls = "[\"http://al:hunter22@h:1/v1\", \"http://h:2/v1?key=Kq8w7e6r&v=1\"]";
+        let loaded = read(&format!("{{url: {urls}, model: a}}"), &[("API_KEY", "")]);
+        let resolved = &loaded.plan.resolved;
+        for stored in [
+            "http://al:${LLMSCEN_SECRET_1}@h:1/v1",
+            "?key=${LLMSCEN_SECRET_2}",
+        ] {
+            assert!(resolved.contains(stored), "{resolved}");
+        }
+        assert!(!resolved.contains("hunter22") && !resolved.contains("Kq8w7e6r"));
     }
 
     #[test]

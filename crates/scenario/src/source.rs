@@ -1,5 +1,6 @@
 //! The texts of a scenario. Only this module reads files.
 
+use crate::fault::masked::masked;
 use crate::tree::{Data, Node, Span};
 use llmscen_core::bounds;
 use std::collections::BTreeSet;
@@ -16,6 +17,8 @@ struct Text {
     path: Option<PathBuf>,
     bad: Option<Span>,
     marks: OnceLock<Vec<Mark>>,
+    /// The text without literal secrets.
+    masked: OnceLock<Arc<str>>,
 }
 
 /// A position in a text: its byte, the line ends before it, and the characters since the last line end.
@@ -68,6 +71,7 @@ impl Sources {
             path: None,
             bad: None,
             marks: OnceLock::new(),
+            masked: OnceLock::new(),
         });
         self.texts.len() - 1
     }
@@ -112,6 +116,17 @@ impl Sources {
         self.texts
             .get(file)
             .map_or_else(|| Arc::from(""), |text| text.text.clone())
+    }
+
+    /// The text as errors show it: with an asterisk for each byte of a literal secret.
+    pub fn masked_text(&self, file: usize) -> Arc<str> {
+        self.texts.get(file).map_or_else(
+            || Arc::from(""),
+            |text| {
+                let masked = text.masked.get_or_init(|| masked(&text.text).into());
+                masked.clone()
+            },
+        )
     }
 
     /// Line and column of a span's start, both from 1; columns count characters.

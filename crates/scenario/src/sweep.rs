@@ -11,6 +11,7 @@ use crate::suggest::nearest;
 use crate::tree::{Data, Entry, Node, Span, last_segment};
 use crate::validate::value;
 use crate::values::describe_actual;
+use crate::values::load::{is_rate, normalize_rate};
 use llmscen_core::label::{Band, Scalar};
 use std::collections::{BTreeSet, HashMap};
 
@@ -399,7 +400,8 @@ fn check_unique(points: &[Point], review: &mut Review) {
     }
 }
 
-/// Replaces the ladders of the matrix, and of the candidates of a search, by their values. Reports invalid ones.
+/// Replaces the ladders of the matrix, and of the candidates of a search, by their values, and equal rates by one text. Reports invalid
+/// ladders.
 pub(crate) fn spell_out(root: &mut Node, table: &'static Block, review: &mut Review) {
     for path in MATRICES {
         if let Some(matrix) = matrix_mut(root, path) {
@@ -419,13 +421,17 @@ fn spell_out_ladders(matrix: &mut Node, table: &'static Block, review: &mut Revi
     let Data::Map(entries) = &mut matrix.data else {
         return;
     };
+    let normalize = |path: &str, values: &mut [Node]| {
+        if table.kind_at(path).is_some_and(is_rate) {
+            values.iter_mut().for_each(normalize_rate);
+        }
+    };
     let mut axis = |entry: &mut Entry| {
-        ladder::spell_out(
-            &entry.key,
-            &mut entry.value,
-            table.kind_at(&entry.key),
-            review,
-        );
+        let kind = table.kind_at(&entry.key);
+        ladder::spell_out(&entry.key, &mut entry.value, kind, review);
+        if let Data::List(values) = &mut entry.value.data {
+            normalize(&entry.key, values);
+        }
     };
     for entry in entries {
         match (entry.key.as_str(), &mut entry.value.data) {
@@ -434,6 +440,10 @@ fn spell_out_ladders(matrix: &mut Node, table: &'static Block, review: &mut Revi
                 .flat_map(Node::entries_mut)
                 .for_each(&mut axis),
             ("zip", _) => entry.value.entries_mut().iter_mut().for_each(&mut axis),
+            (word, Data::List(rows)) if WORDS.contains(&word) => {
+                let cells = rows.iter_mut().flat_map(Node::entries_mut);
+                cells.for_each(|cell| normalize(&cell.key, std::slice::from_mut(&mut cell.value)));
+            }
             (word, _) if WORDS.contains(&word) => {}
             _ => axis(entry),
         }

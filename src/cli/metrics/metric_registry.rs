@@ -86,16 +86,9 @@ impl CaseTotals {
     pub fn outcomes(&self) -> Vec<((&'static str, &'static str), u64)> {
         let mut outcomes = self.totals().outcomes;
         outcomes.entry((Phase::Measured, "ok")).or_default();
-        let phase_name = |phase| {
-            if phase == Phase::Warmup {
-                "warmup"
-            } else {
-                "measured"
-            }
-        };
         outcomes
             .into_iter()
-            .map(|((phase, outcome), count)| ((phase_name(phase), outcome), count))
+            .map(|((phase, outcome), count)| ((phase.name(), outcome), count))
             .collect()
     }
 }

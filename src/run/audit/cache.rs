@@ -1,13 +1,13 @@
 //! Detects that prompts that are unique in this run came from the prefix cache of the server: an earlier run has sent them.
 
-use llmscen_analysis::{MeasuredRequest, Sample};
+use llmscen_analysis::{MeasuredRequest, RepeatedPrompts, Sample};
 use llmscen_core::dataset::{DatasetSpec, ShapeMode, Source};
 use llmscen_core::manifest::Part;
 use llmscen_core::metric::Metric;
-use llmscen_core::plan::Case;
-use llmscen_core::report::CACHED;
+use llmscen_core::plan::{AuditLimits, Case};
+use llmscen_core::report::{ANSWERS_CACHED, CACHED};
 use llmscen_core::signal::Signal;
-use llmscen_report::format::percent;
+use llmscen_report::format::{millis, percent};
 
 /// Tokens that all prompts may share: the start of a chat template, rounded up to a cache block.
 const TEMPLATE_TOKENS: f64 = 64.0;
@@ -171,6 +171,34 @@ pub(crate) fn reason(cached: Cached, limit: f64, case: &Case, seed: u64) -> Opti
          The prompts of {seed} were sent in an earlier run. {remedy}",
         percent(share),
         percent(limit)
+    ))
+}
+
+/// Why the latencies of a case are those of a cache of whole answers, if they are.
+pub(crate) fn repeated_reason(
+    case: &Case,
+    sample: &Sample,
+    limits: &AuditLimits,
+) -> Option<String> {
+    let has_unique_prompts = match case.mix.as_slice() {
+        [] => case.dataset.cache_bust,
+        entries => entries.iter().all(|entry| entry.dataset.cache_bust),
+    };
+    let repeated = sample
+        .repeated_prompts
+        .filter(|_| !limits.repeats_wanted && !has_unique_prompts)
+        .filter(RepeatedPrompts::is_cached)?;
+    let RepeatedPrompts {
+        pairs,
+        faster,
+        first_ms,
+        repeated_ms,
+    } = repeated;
+    Some(format!(
+        "{ANSWERS_CACHED}{faster} of {pairs} prompts took at most half of the time when they were sent again (median {} instead of \
+         {}). Set `dataset.cache_bust: true`, or `audit.repeats: wanted` if the cache is a part of what you measure",
+        millis(repeated_ms),
+        millis(first_ms)
     ))
 }
 

@@ -4,7 +4,6 @@ use crate::run::audit::Findings;
 use llmscen_core::check::{Check, Confidence, Op, Ruling, Subject, Verdict};
 use llmscen_core::metric::{Sensitivity, Stat};
 use llmscen_core::report::ObjectiveAudit;
-use llmscen_core::units::Unit;
 use llmscen_report::format::{against, millis};
 
 /// The sensitivity of an objective's subject, and whether low values of it are good.
@@ -21,6 +20,33 @@ fn sensitivity(check: &Check) -> (Sensitivity, bool) {
 /// Whether an objective is judged at both ends even if no timestamp was late.
 pub(crate) fn is_throughput(check: &Check) -> bool {
     sensitivity(check).0 == Sensitivity::Throughput
+}
+
+/// An objective for latencies that are this factor longer than measured, since users were idle: failures increase by it, too. None if
+/// its value has no such bound. `times_out`: a request would exceed its timeout.
+pub(crate) fn under_load(check: &Check, factor: f64, times_out: bool) -> Option<Check> {
+    match sensitivity(check).0 {
+        Sensitivity::Latency | Sensitivity::Service | Sensitivity::Pace => Some(check.clone()),
+        Sensitivity::Errors if check.relative.is_none() && !times_out => Some(Check {
+            limit: check.limit / factor,
+            ..check.clone()
+        }),
+        Sensitivity::Errors
+        | Sensitivity::Throughput
+        | Sensitivity::Figure
+        | Sensitivity::Fixed => None,
+    }
+}
+
+/// The verdicts on an objective by other readings of the measured values; None for those that its audit does not need.
+#[derive(Debug, Default)]
+pub(crate) struct Readings {
+    /// With the server as slow, and as fast, as the measurement allows.
+    pub ends: Option<[Verdict; 2]>,
+    /// With the server faster still, by a multiple of the mean lateness of stalls.
+    pub with_margin: Option<Verdict>,
+    /// With idle users as busy as planned.
+    pub under_load: Option<Verdict>,
 }
 
 /// What a verdict claims about the server.
@@ -48,15 +74,15 @@ fn claim(check: &Check, ruling: Ruling, low_is_good: bool) -> Option<Claim> {
     })
 }
 
-/// The final verdict: that on the measured values, or INVALID if the load generator could have flipped it. `ends`: the verdicts with the
-/// server as slow, and as fast, as the measurement allows.
+/// The final verdict: that on the measured values, or INVALID if the load generator could have flipped it.
 pub(crate) fn audit_verdict(
     measured: Verdict,
-    ends: Option<[Verdict; 2]>,
+    readings: Readings,
     findings: &Findings,
 ) -> (Verdict, ObjectiveAudit) {
     let check = &measured.check;
-    let mut reasons = conditions(&measured, findings);
+    let mut reasons = conditions(&measured, &readings, findings);
+    let ends = readings.ends;
     let flipped = ends.as_ref().and_then(|ends| flip(&measured, ends));
     if flipped.is_some() && findings.own_failures {
         let more: Vec<String> = findings
@@ -107,7 +133,7 @@ pub(crate) fn audit_verdict(
 }
 
 /// The violated conditions of the claim.
-fn conditions(measured: &Verdict, findings: &Findings) -> Vec<String> {
+fn conditions(measured: &Verdict, readings: &Readings, findings: &Findings) -> Vec<String> {
     let check = &measured.check;
     let (sensitivity, low_is_good) = sensitivity(check);
     let Some(claim) =
@@ -120,14 +146,31 @@ fn conditions(measured: &Verdict, findings: &Findings) -> Vec<String> {
         return if measured.ruling == Ruling::Pass {
             Vec::new()
         } else {
-            findings.not_offered.clone()
+            let not_offered = findings.not_offered.iter().chain(&findings.idle);
+            not_offered.cloned().collect()
         };
     }
+    // A value that later timestamps change in both directions has no such reading.
+    let agrees = |reading: &Option<Verdict>| {
+        let ruling = reading.as_ref().map(|verdict| verdict.ruling);
+        is_ordered(check) && ruling == Some(measured.ruling)
+    };
     let mut reasons = Vec::new();
     let claims_good = claim != Claim::Bad;
     let claims_bad = claim != Claim::Good;
+    let is_telemetry = matches!(
+        check.subject,
+        Subject::Signal { .. } | Subject::PageMetric(_)
+    );
+    if claims_good && sensitivity != Sensitivity::Errors && !is_telemetry {
+        reasons.extend(findings.answers_cached.iter().cloned());
+    }
     if claims_good && sensitivity != Sensitivity::Throughput {
-        reasons.extend(findings.not_offered.iter().cloned());
+        let idle = findings
+            .idle
+            .iter()
+            .filter(|_| !agrees(&readings.under_load));
+        reasons.extend(findings.not_offered.iter().chain(idle).cloned());
     }
     if claims_good && sensitivity == Sensitivity::Service && check.op.is_ceiling() {
         reasons.extend(hidden_queue(check, findings));
@@ -138,33 +181,18 @@ fn conditions(measured: &Verdict, findings: &Findings) -> Vec<String> {
         Sensitivity::Pace | Sensitivity::Errors => !is_ordered(check),
         Sensitivity::Throughput | Sensitivity::Fixed => false,
     };
-    if needs_timestamps && !are_stalls_short(measured, findings) {
+    // Each value already lies in a range for its late timestamps; `stalled` is about the effect of stalls on the server, such as sends
+    // that reach it together.
+    let is_latency = matches!(sensitivity, Sensitivity::Latency | Sensitivity::Service);
+    // Stalls may be why a verdict is open.
+    let is_safe = is_latency && claim != Claim::Either && agrees(&readings.with_margin);
+    if needs_timestamps && !is_safe {
         reasons.extend(findings.stalled.iter().cloned());
     }
     if claims_bad || sensitivity == Sensitivity::Throughput {
         reasons.extend(findings.busy.iter().cloned());
     }
     reasons
-}
-
-/// Whether frequent stalls are too short to explain how far a latency is from its limit. Each value already lies in a range for its
-/// late timestamps; `stalled` is about what stalls do to the server, such as sends that reach it together.
-fn are_stalls_short(measured: &Verdict, findings: &Findings) -> bool {
-    let check = &measured.check;
-    let is_latency = matches!(
-        check.subject,
-        Subject::Metric { metric, .. }
-            if metric.unit() == Unit::Millis
-                && matches!(metric.sensitivity(), Sensitivity::Latency | Sensitivity::Service)
-    );
-    let distance = measured
-        .observed
-        .map(|observed| (observed - check.limit).abs())
-        .filter(|_| is_latency && is_ordered(check));
-    findings
-        .stall_ms_p99
-        .zip(distance)
-        .is_some_and(|(stall, distance)| stall <= distance / 10.0)
 }
 
 /// Whether later timestamps can change the compared value in one direction only.
@@ -182,14 +210,18 @@ fn is_ordered(check: &Check) -> bool {
 
 /// A service latency excludes the time before the actual send: with long send delays, a queue may not be visible.
 fn hidden_queue(check: &Check, findings: &Findings) -> Option<String> {
-    let delay = findings
-        .delay_p99
-        .filter(|delay| *delay > check.limit / 10.0)?;
+    let (delay, shard) = findings.delay_p99.as_ref()?;
     let limit = millis(check.limit / 10.0);
-    Some(format!(
-        "send delay p99 was {}, over a tenth of the limit ({limit}): waiting may hide before the send",
-        millis(delay)
-    ))
+    let name = shard
+        .iter()
+        .map(|name| format!("{name}: "))
+        .collect::<String>();
+    (*delay > check.limit / 10.0).then(|| {
+        format!(
+            "{name}send delay p99 was {}, over a tenth of the limit ({limit}): waiting may hide before the send",
+            millis(*delay)
+        )
+    })
 }
 
 /// The end with a different verdict.
@@ -260,15 +292,19 @@ mod tests {
             not_offered: vec!["load".into()],
             stalled: Some("stalled".into()),
             busy: Some("busy".into()),
-            delay_p99: Some(12.0),
+            delay_p99: Some((12.0, None)),
             ..Findings::default()
         }
     }
 
     fn reasons(check: &Check, ruling: Ruling) -> Vec<String> {
-        let reasons = audit_verdict(verdict(check.clone(), ruling, 1.0), None, &bad())
-            .1
-            .reasons;
+        let reasons = audit_verdict(
+            verdict(check.clone(), ruling, 1.0),
+            Readings::default(),
+            &bad(),
+        )
+        .1
+        .reasons;
         reasons
             .iter()
             .map(|why| why.split(' ').next().unwrap().to_owned())
@@ -367,29 +403,71 @@ mod tests {
     }
 
     #[test]
-    fn short_stalls_do_not_explain_a_latency_far_over_its_limit() {
-        let of = |check: Check, observed: f64, stall: f64| {
+    fn stalls_do_not_explain_a_failure_that_remains_with_a_margin() {
+        use Ruling::{Fail, Inconclusive, Invalid, Pass};
+        let of = |check: &Check, measured: Ruling, reading: Ruling| {
             let findings = Findings {
                 stalled: Some("stalled".into()),
-                stall_ms_p99: Some(stall),
                 ..Findings::default()
             };
-            audit_verdict(verdict(check, Ruling::Fail, observed), None, &findings)
-                .0
-                .ruling
+            let readings = Readings {
+                with_margin: Some(verdict(check.clone(), reading, 1.0)),
+                ..Readings::default()
+            };
+            let measured = verdict(check.clone(), measured, 1.0);
+            audit_verdict(measured, readings, &findings).0.ruling
         };
-        let ttft = || check(Metric::Ttft, P95, Op::Less, 10.0);
-        assert_eq!(of(ttft(), 44.0, 3.4), Ruling::Fail, "a tenth of 34 ms");
-        assert_eq!(of(ttft(), 44.0, 3.5), Ruling::Invalid);
-        assert_eq!(of(ttft(), 11.0, 1.2), Ruling::Invalid, "near the limit");
-        let sd = check(Metric::Ttft, Some(Stat::Sd), Op::Less, 10.0);
-        assert_eq!(of(sd, 44.0, 1.2), Ruling::Invalid, "spread has no order");
-        let goodput = of_subject(Subject::Goodput(Vec::new()), Op::AtLeast, 0.99);
+        let ttft = check(Metric::Ttft, P95, Op::Less, 10.0);
         assert_eq!(
-            of(goodput, 0.5, 0.01),
-            Ruling::Invalid,
-            "a share has no length"
+            [Fail, Inconclusive, Pass].map(|reading| of(&ttft, Fail, reading)),
+            [Fail, Invalid, Invalid]
         );
+        // Stalls may be why it is open, and more requests would not help.
+        assert_eq!(of(&ttft, Inconclusive, Inconclusive), Invalid);
+        let goodput = of_subject(Subject::Goodput(Vec::new()), Op::AtLeast, 0.99);
+        assert_eq!(of(&goodput, Fail, Fail), Fail);
+        let sd = check(Metric::Ttft, Some(Stat::Sd), Op::Less, 10.0);
+        assert_eq!(of(&sd, Fail, Fail), Invalid, "spread has no order");
+        let figure = check(Metric::ConcurrencyMean, None, Op::Less, 9.0);
+        assert_eq!(of(&figure, Pass, Pass), Invalid, "no range");
+    }
+
+    #[test]
+    fn idle_users_do_not_explain_a_pass_that_remains_under_load() {
+        use Ruling::{Fail, Inconclusive, Invalid, Pass};
+        let of = |measured: Ruling, under_load: Option<Ruling>| {
+            let findings = Findings {
+                idle: Some("idle".into()),
+                ..Findings::default()
+            };
+            let itl = check(Metric::Itl, P95, Op::Less, 10.0);
+            let readings = Readings {
+                under_load: under_load.map(|ruling| verdict(itl.clone(), ruling, 1.0)),
+                ..Readings::default()
+            };
+            let measured = verdict(itl.clone(), measured, 1.0);
+            audit_verdict(measured, readings, &findings).0.ruling
+        };
+        assert_eq!(
+            [Some(Pass), Some(Inconclusive), Some(Fail), None].map(|reading| of(Pass, reading)),
+            [Pass, Invalid, Invalid, Invalid]
+        );
+        assert_eq!(of(Fail, Some(Fail)), Fail, "less load makes nothing slower");
+    }
+
+    #[test]
+    fn failures_increase_with_the_load_and_other_figures_have_no_bound() {
+        let limit = |check: &Check, times_out| {
+            under_load(check, 1.5625, times_out).map(|check| (check.limit * 1e6).round() / 1e6)
+        };
+        let errors = check(Metric::ErrorRate, None, Op::Less, 0.05);
+        assert_eq!(limit(&errors, false), Some(0.032));
+        assert_eq!(limit(&errors, true), None, "a timeout is a failure");
+        let ttft = check(Metric::Ttft, P95, Op::Less, 10.0);
+        assert_eq!(limit(&ttft, true), Some(10.0), "its values are longer");
+        for metric in [Metric::ConcurrencyMean, Metric::OutputTps] {
+            assert_eq!(limit(&check(metric, None, Op::Less, 9.0), false), None);
+        }
     }
 
     #[test]
@@ -403,7 +481,10 @@ mod tests {
             ];
             let (verdict, audit) = audit_verdict(
                 verdict(objective.clone(), measured, 9.0),
-                Some(ends),
+                Readings {
+                    ends: Some(ends),
+                    ..Readings::default()
+                },
                 &Findings::default(),
             );
             assert_eq!(
@@ -435,7 +516,7 @@ mod tests {
         };
         let final_verdict = audit_verdict(
             verdict(check(Metric::Ttft, P95, Op::Less, 100.0), Ruling::Pass, 1.0),
-            None,
+            Readings::default(),
             &findings,
         )
         .0;
@@ -448,7 +529,7 @@ mod tests {
             ..verdict(check(Metric::Ttft, P95, Op::Less, 1.0), Ruling::Fail, 1.0)
         };
         assert_eq!(
-            audit_verdict(none, None, &findings).0.ruling,
+            audit_verdict(none, Readings::default(), &findings).0.ruling,
             Ruling::Invalid,
             "a load that was not there gives no data"
         );

@@ -25,11 +25,40 @@ pub(crate) struct ShardAudit {
     /// One record per shard, by number.
     pub records: Vec<ShardRecord>,
     /// Why every verdict of the case is invalid.
-    pub reasons: Vec<String>,
+    pub invalidating: Vec<String>,
+    /// Requests that a shard had no file or port for.
+    pub without_file: Vec<String>,
+    /// The shard with the highest send delay p99 above `audit.lag_p99`.
+    pub delayed: Option<DelayedShard>,
+    /// The shard with the most stalled worker thread, and the one with the busiest.
+    pub stalled: Option<String>,
+    pub busy: Option<String>,
     /// Notes on the clocks and on arrivals that were held.
     pub notes: Vec<String>,
     /// p-value of the test whether the TTFT depends on the shard.
     pub p_value: Option<f64>,
+}
+
+/// A shard with send delays.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct DelayedShard {
+    /// `shard 2 (host-b)`.
+    pub name: String,
+    /// Its send delay p99 in milliseconds.
+    pub p99_ms: f64,
+    /// Why it is noted; None if its delays are a small part of the latencies.
+    pub reason: Option<String>,
+}
+
+/// What the load generator of one shard did, by the verdicts that it affects.
+#[derive(Default)]
+struct ShardFindings {
+    invalidating: Vec<String>,
+    without_file: Option<String>,
+    delayed: Option<DelayedShard>,
+    /// With the share of the time.
+    stalled: Option<(f64, String)>,
+    busy: Option<(f64, String)>,
 }
 
 /// Audits the shards of a case; empty for a run of one process.
@@ -51,13 +80,11 @@ pub(crate) fn audit_shards(
     let median = [Metric::Ttft, Metric::E2e]
         .iter()
         .find_map(|metric| sample.distributions.get(metric)?.quantile(0.5));
-    let records: Vec<ShardRecord> = by_index
-        .into_iter()
-        .map(|(index, rounds)| {
-            let of_shard = samples.get(&index).unwrap_or(&none);
-            record_of(&rounds, of_shard, limits, median)
-        })
-        .collect();
+    let of_shards = by_index.into_iter().map(|(index, rounds)| {
+        let of_shard = samples.get(&index).unwrap_or(&none);
+        record_of(&rounds, of_shard, limits, median)
+    });
+    let (records, of_shards): (Vec<ShardRecord>, Vec<ShardFindings>) = of_shards.unzip();
     let skew = audit_skew(case, &records, limits);
     let (skew_reason, skew_note) = match skew {
         Some(text) if needs_equal_clocks(&case.load.shape) => (Some(text), None),
@@ -70,8 +97,22 @@ pub(crate) fn audit_shards(
             records.len()
         )
     });
-    let of_shards = records.iter().flat_map(|record| &record.reasons).cloned();
-    let reasons = of_shards
+    let worst = |finding: fn(&ShardFindings) -> &Option<(f64, String)>| {
+        let found = of_shards
+            .iter()
+            .filter_map(|of_shard| finding(of_shard).as_ref());
+        let worst = found.max_by(|a, b| a.0.total_cmp(&b.0));
+        worst.map(|(_, reason)| reason.clone())
+    };
+    let (stalled, busy) = (worst(|own| &own.stalled), worst(|own| &own.busy));
+    let delayed = of_shards.iter().filter_map(|own| own.delayed.clone());
+    let delayed = delayed.max_by(|a, b| a.p99_ms.total_cmp(&b.p99_ms));
+    let without_file = of_shards
+        .iter()
+        .filter_map(|own| own.without_file.clone())
+        .collect();
+    let invalidating = of_shards.into_iter().flat_map(|own| own.invalidating);
+    let invalidating = invalidating
         .chain(split_limit(case, sample, records.len()))
         .chain(skew_reason)
         .collect();
@@ -79,18 +120,22 @@ pub(crate) fn audit_shards(
     ShardAudit {
         p_value: kruskal_wallis(&ttfts),
         records,
-        reasons,
+        invalidating,
+        without_file,
+        delayed,
+        stalled,
+        busy,
         notes: skew_note.into_iter().chain(held_note).collect(),
     }
 }
 
-/// The record of one shard over its rounds.
+/// The record of one shard over its rounds, and its findings.
 fn record_of(
     rounds: &[&ShardPart],
     sample: &ShardSample,
     limits: &AuditLimits,
     median: Option<f64>,
-) -> ShardRecord {
+) -> (ShardRecord, ShardFindings) {
     let worst = |value: fn(&Vitals) -> f64| {
         let vitals = rounds.iter().filter_map(|shard| shard.vitals.as_ref());
         vitals.map(value).max_by(f64::total_cmp)
@@ -130,14 +175,37 @@ fn record_of(
         ttft_ms_p99: at(&ttfts, 0.99),
         reasons: Vec::new(),
     };
-    let mut reasons = deviations(&record.name(), rounds);
-    let without_file = without_file(sample.without_file);
-    reasons.extend(without_file.map(|why| format!("{}: {why}", record.name())));
-    reasons.extend(known_skew(&record.name(), rounds, limits));
-    reasons.extend(delays_behind(&record, &delays, limits, median));
-    reasons.extend(workers_behind(&record, rounds, limits));
-    record.reasons = reasons;
-    record
+    let name = record.name();
+    let delay = record.send_delay_ms_p99;
+    let delay = delay.filter(|p99| *p99 > limits.lag_p99.millis());
+    let findings = ShardFindings {
+        invalidating: deviations(&name, rounds)
+            .into_iter()
+            .chain(known_skew(&name, rounds, limits))
+            .collect(),
+        without_file: without_file(sample.without_file).map(|why| format!("{name}: {why}")),
+        delayed: delay.map(|p99_ms| DelayedShard {
+            reason: delays_behind(&record, &delays, limits, median),
+            name: name.clone(),
+            p99_ms,
+        }),
+        stalled: stalled_worker(&name, rounds, limits),
+        busy: busy_worker(&record, limits),
+    };
+    let delayed = findings
+        .delayed
+        .iter()
+        .filter_map(|own| own.reason.as_ref());
+    let shares = findings.stalled.iter().chain(&findings.busy);
+    record.reasons = findings
+        .invalidating
+        .iter()
+        .chain(&findings.without_file)
+        .chain(delayed)
+        .chain(shares.map(|(_, reason)| reason))
+        .cloned()
+        .collect();
+    (record, findings)
 }
 
 /// Rounds that a shard did not run as planned.
@@ -208,16 +276,12 @@ fn delays_behind(
     ))
 }
 
-/// Worker threads that were stalled or busy, as for a run of one process.
-fn workers_behind(
-    record: &ShardRecord,
+/// The share of the time for which a worker thread was stalled, if it is too large.
+fn stalled_worker(
+    name: &str,
     rounds: &[&ShardPart],
     limits: &AuditLimits,
-) -> Vec<String> {
-    let name = record.name();
-    let of_limit = |share: f64, limit: f64| {
-        [share, limit].map(|share| against(Some(share), limit, Unit::Share))
-    };
+) -> Option<(f64, String)> {
     let is_long = |worker: &&WorkerStalls| {
         let mut lengths = worker
             .longest
@@ -225,7 +289,7 @@ fn workers_behind(
             .map(|stall| stall.to.saturating_sub(stall.from));
         lengths.any(|length| length > limits.stall_p99.0)
     };
-    let stalled = rounds
+    let shut = rounds
         .iter()
         .filter_map(|shard| shard.vitals.as_ref()?.stalls.as_ref())
         .flatten()
@@ -233,21 +297,31 @@ fn workers_behind(
         .filter(|worker| is_significant_stall(worker, limits.stalled))
         .map(|worker| worker.shut)
         .filter(|shut| *shut > limits.stalled)
-        .max_by(f64::total_cmp)
-        .map(|shut| {
-            let [share, limit] = of_limit(shut, limits.stalled);
-            format!("{name}: one worker thread was stalled for {share} of the time (limit {limit}, `audit.stalled`)")
-        });
-    let busy = record
-        .cpu_share
-        .filter(|share| *share > limits.cpu)
-        .map(|share| {
-            let [share, limit] = of_limit(share, limits.cpu);
-            format!(
-                "{name}: one worker thread used {share} of a CPU core (limit {limit}, `audit.cpu`)"
-            )
-        });
-    stalled.into_iter().chain(busy).collect()
+        .max_by(f64::total_cmp)?;
+    let [share, limit] = of_limit(shut, limits.stalled);
+    Some((
+        shut,
+        format!(
+            "{name}: one worker thread was stalled for {share} of the time (limit {limit}, `audit.stalled`)"
+        ),
+    ))
+}
+
+/// The share of a CPU core that a worker thread used, if it is too large.
+fn busy_worker(record: &ShardRecord, limits: &AuditLimits) -> Option<(f64, String)> {
+    let used = record.cpu_share.filter(|share| *share > limits.cpu)?;
+    let [share, limit] = of_limit(used, limits.cpu);
+    let name = record.name();
+    Some((
+        used,
+        format!(
+            "{name}: one worker thread used {share} of a CPU core (limit {limit}, `audit.cpu`)"
+        ),
+    ))
+}
+
+fn of_limit(share: f64, limit: f64) -> [String; 2] {
+    [share, limit].map(|share| against(Some(share), limit, Unit::Share))
 }
 
 /// A limit that is split drops more than one limit for all would.
@@ -355,6 +429,7 @@ mod tests {
         stalled: 0.05,
         cache: 0.01,
         skew: Some(Nanos(50_000_000)),
+        repeats_wanted: false,
     };
 
     fn shard(index: u32) -> ShardPart {
@@ -408,7 +483,7 @@ mod tests {
             "a plain run has no shards"
         );
         let seen = audited(four(|_| ()), &samples());
-        assert_eq!((seen.reasons.len(), seen.notes.len()), (0, 0));
+        assert!(seen.records.iter().all(|one| one.reasons.is_empty()) && seen.notes.is_empty());
         let one = &seen.records[2];
         assert_eq!(
             (
@@ -429,7 +504,10 @@ mod tests {
 
     #[test]
     fn a_shard_that_was_lost_late_or_behind_is_named() {
-        let reasons = |change: &dyn Fn(&mut ShardPart)| audited(four(change), &samples()).reasons;
+        let reasons = |change: &dyn Fn(&mut ShardPart)| {
+            let mut seen = audited(four(change), &samples());
+            seen.records.swap_remove(2).reasons
+        };
         let off_plan = |text: &str| vec![format!("{OFF_PLAN}shard 2 (host-2): {text}")];
         let lost = "shard 2 was lost 41 s into the round; its last rows are missing: the load was below plan";
         assert_eq!(
@@ -469,14 +547,19 @@ mod tests {
         let mut late = samples();
         late.get_mut(&2).unwrap().send_delays_ms =
             (0..400).map(|at| f64::from(at) / 10.0).collect();
-        assert_eq!(
-            audited(four(|_| ()), &late).reasons,
-            ["shard 2 (host-2): send delay p99 is 39.5 ms (limit 1 ms, `audit.lag_p99`)"]
-        );
+        let seen = audited(four(|_| ()), &late);
+        let known = "shard 2 (host-2): send delay p99 is 39.5 ms (limit 1 ms, `audit.lag_p99`)";
+        assert_eq!(seen.records[2].reasons, [known]);
+        let delayed = DelayedShard {
+            name: "shard 2 (host-2)".into(),
+            p99_ms: 39.5,
+            reason: Some(known.into()),
+        };
+        assert_eq!((seen.delayed, seen.invalidating), (Some(delayed), vec![]));
         late.get_mut(&2).unwrap().send_delays_ms = vec![0.1; 400];
         late.get_mut(&2).unwrap().send_delays_ms[399] = 3000.0;
         assert!(
-            audited(four(|_| ()), &late).reasons.is_empty(),
+            audited(four(|_| ()), &late).delayed.is_none(),
             "one late request is no p99"
         );
     }
@@ -494,7 +577,7 @@ mod tests {
                 ..Part::default()
             };
             let audit = audit_shards(&case, &[part], &samples(), &Sample::default(), &SKEW);
-            (audit.reasons.len(), !audit.notes.is_empty())
+            (audit.invalidating.len(), !audit.notes.is_empty())
         };
         let open = |arrival| Shape::Open { rate: 9.0, arrival };
         assert_eq!(seen(open(Arrival::Constant), 0, 60), (1, false));
@@ -535,7 +618,7 @@ mod tests {
         };
         let audit = audit_shards(&case, &[part], &samples(), &sample, &SKEW);
         assert_eq!(
-            audit.reasons,
+            audit.invalidating,
             [format!(
                 "{OFF_PLAN}31 arrivals were dropped at `load.max_in_flight`, which is split over 4 shards; raise it"
             )]

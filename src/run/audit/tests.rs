@@ -170,14 +170,16 @@ fn found(parts: &[&Part], sample: &Sample) -> Audit {
 }
 
 fn found_of(parts: &[&Part], sample: &Sample, limits: &AuditLimits) -> Audit {
-    audit(&Audited {
+    let audited = Audited {
         case: &case("http://10.0.0.1/v1"),
         parts,
         rounds: parts.len() as u32,
         sample,
         limits,
         seed: Seed(42),
-    })
+        shards: &ShardAudit::default(),
+    };
+    audited.examine().0
 }
 
 #[test]
@@ -266,9 +268,10 @@ fn a_case_that_never_ran_is_not_valid() {
         sample: &none,
         limits: &limits,
         seed: Seed(42),
+        shards: &ShardAudit::default(),
     };
     assert_eq!(
-        audit(&audited).reasons,
+        audited.examine().0.reasons,
         ["the run did not happen as planned: 0 of 1 rounds ran"]
     );
 }
@@ -516,6 +519,7 @@ fn a_stored_run_without_a_list_of_stalls_keeps_its_rule() {
         sample: &sample,
         limits: &limits,
         seed: Seed(1),
+        shards: &ShardAudit::default(),
     };
     let facts = CaseFacts {
         case: &case,
@@ -698,6 +702,7 @@ fn judged(simulated: &Simulated, checks: &[Check]) -> Vec<(Verdict, ObjectiveAud
         sample: &sample,
         limits: &limits,
         seed: Seed(7),
+        shards: &ShardAudit::default(),
     };
     let (verdicts, objectives) = audited.verdicts(&table, &facts, &audited.examine().1);
     verdicts.into_iter().zip(objectives).collect()

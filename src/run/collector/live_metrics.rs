@@ -144,8 +144,11 @@ impl LiveMetrics {
     /// Records a finished request.
     pub fn record(&mut self, outcome: &Outcome) {
         self.requests += 1;
-        self.sessions += u64::from(outcome.turn + 1 >= outcome.turns);
-        let failed = outcome.end.as_ref().err().map(|failure| failure.kind);
+        // The total has no cool-down, whose last turns are not sent.
+        let is_planned = outcome.phase != Phase::Cooldown;
+        self.sessions += u64::from(is_planned && outcome.turn + 1 >= outcome.turns);
+        let failure = outcome.end.as_ref().err().filter(|_| is_planned);
+        let failed = failure.map(|failure| failure.kind);
         self.errors +=
             u64::from(failed.is_some_and(|kind| {
                 !matches!(kind, FailureKind::Cancelled | FailureKind::Abandoned)

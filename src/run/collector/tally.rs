@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 pub struct Tally {
     /// First requests of sessions: twice the number of the session, plus one if it was sent.
     begun: Vec<u64>,
+    /// Number of the last request or session of the cool-down.
+    pub last_cooldown: Option<u64>,
     /// Scheduled send time of the first measured request.
     pub measured_from: Option<Nanos>,
     /// Time of the first token of the round, and send time of its request.
@@ -39,7 +41,9 @@ impl Tally {
     /// Counts a finished request.
     pub fn count(&mut self, outcome: &Outcome) {
         let timeline = &outcome.timeline;
-        if outcome.begins_session() {
+        if outcome.phase == Phase::Cooldown {
+            self.last_cooldown = self.last_cooldown.max(Some(outcome.seq));
+        } else if outcome.begins_session() {
             self.begun
                 .push(outcome.seq << 1 | u64::from(timeline.sent.is_some()));
         }
@@ -77,7 +81,7 @@ impl Tally {
         self.fail_fast.record(outcome);
     }
 
-    /// The sessions that started: number of each, and whether it was sent.
+    /// The sessions that started before the cool-down: number of each, and whether it was sent.
     pub fn begun(&self) -> Vec<(u64, bool)> {
         let mut begun: Vec<(u64, bool)> = self
             .begun

@@ -365,7 +365,7 @@ impl<'a> Execution<'a> {
         if self.leads() {
             self.hooks.before_run(input, self.context)?;
         }
-        let prepared_round = self.prepare_round(input, servers)?;
+        let prepared_round = self.prepare_round(input, servers, self.context)?;
         // Shard 0 starts a managed server; the others wait at the barrier.
         let server = if self.leads() {
             servers.start_for_round(
@@ -534,7 +534,7 @@ impl<'a> Execution<'a> {
             ..self.round_input(&next, case, prepared, None)
         };
         pause(self.pause, &self.context.stop);
-        let prepared_round = self.prepare_round(&input, servers)?;
+        let prepared_round = self.prepare_round(&input, servers, &context)?;
         // The server of the last round, if it is still running.
         let last_round = plan.rounds.saturating_sub(1);
         let server = servers.start_for_round(case, last_round, prepared, self.folder, &context)?;
@@ -571,12 +571,13 @@ impl<'a> Execution<'a> {
         &self,
         input: &RoundInput<'_>,
         servers: &ManagedServers,
+        context: &Context,
     ) -> Result<PreparedRound, RunError> {
         let stop = self.context.stop.child();
         if let Some(server) = servers.current(input.case, input.round) {
             server.press_on_exit(&stop);
         }
-        prepare_round(input, stop).map_err(|fault| match fault {
+        prepare_round(input, stop, context).map_err(|fault| match fault {
             RunError::Interrupted => servers.exit_error(input.case, input.round).unwrap_or(fault),
             fault => fault,
         })

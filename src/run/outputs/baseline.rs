@@ -5,7 +5,7 @@ use crate::run::outputs::recover::{damage_notes, recover};
 use crate::run::outputs::summarize::{summarize, with_stages};
 use crate::store::{RunDir, find_runs, manifest};
 use llmscen_analysis::{Sample, judge};
-use llmscen_core::baseline::{Baseline, BaselineCase, BaselineRun, Figure, LEVELS};
+use llmscen_core::baseline::{Baseline, BaselineCase, BaselineRun, Figure, LEVELS, MAX_ANSWERS};
 use llmscen_core::check::{Check, Confidence, NoData, Op, RequestSet, Subject};
 use llmscen_core::label::Labels;
 use llmscen_core::metric::{Metric, Scope, Stat};
@@ -15,6 +15,7 @@ use llmscen_core::sample::SummaryStatistics;
 use llmscen_scenario::{BaselineText, Input};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The baseline of a run folder, or of the newest `runs` below a folder, for a scenario that names the folder.
 ///
@@ -174,7 +175,10 @@ fn baseline_of_case(case: &Case, sample: &Sample, rounds: usize) -> BaselineCase
             ));
         }
     }
+    let answers = judge::answers(sample);
+    let has_some = (1..=MAX_ANSWERS).contains(&answers.0.len());
     BaselineCase {
+        answers: has_some.then(|| Arc::new(answers)),
         id: case.id.clone(),
         labels: case.labels.0.iter().cloned().collect(),
         rounds: rounds as u32,

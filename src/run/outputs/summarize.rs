@@ -245,7 +245,6 @@ pub(crate) fn judge_case(
     facts: &CaseFacts<'_>,
     inherited: &[String],
 ) -> Judged {
-    let case = facts.case;
     let parts: Vec<&Part> = facts.parts.iter().collect();
     let sample = llmscen_analysis::sample_case(table, facts);
     let rounds = if plan.searches.is_empty() {
@@ -253,33 +252,7 @@ pub(crate) fn judge_case(
     } else {
         parts.len() as u32
     };
-    let audited = Audited {
-        case,
-        parts: &parts,
-        rounds,
-        sample: &sample,
-        limits: &plan.audit,
-        seed: plan.seed,
-    };
-    let (mut audit, mut findings) = audited.examine();
-    let shards = shards_of_case(plan, table, facts, &sample);
-    findings.invalidating.splice(0..0, shards.reasons.clone());
-    // The shard of the worst worker is named, so the reason without a name says nothing more.
-    let is_named = |reason: &String| {
-        shards
-            .reasons
-            .iter()
-            .any(|named| named.ends_with(reason.as_str()))
-    };
-    audit.reasons.retain(|reason| !is_named(reason));
-    audit.reasons.splice(0..0, shards.reasons.clone());
-    let is_new = |reason: &&String| reason.starts_with(OFF_PLAN) && !audit.reasons.contains(reason);
-    let off_plan: Vec<String> = inherited.iter().filter(is_new).cloned().collect();
-    findings.invalidating.extend(off_plan.iter().cloned());
-    audit.reasons.extend(off_plan);
-    audit.valid = audit.reasons.is_empty();
-    let (verdicts, objectives) = audited.verdicts(table, facts, &findings);
-    audit.objectives = objectives;
+    let (audit, verdicts, shards) = judge_sample(plan, table, facts, (&sample, rounds), inherited);
     let restarted = Part::restarted(facts.parts);
     let round_sample = |part: &Part| llmscen_analysis::sample_round(table, facts, part.round);
     let round_samples = if restarted {
@@ -318,8 +291,38 @@ pub(crate) fn judge_case(
     }
 }
 
+/// Audits and judges the requests of a case, a stage, or a probe of a search. `rounds`: how many of its rounds were planned.
+pub(crate) fn judge_sample(
+    plan: &Plan,
+    table: &Table,
+    facts: &CaseFacts<'_>,
+    (sample, rounds): (&Sample, u32),
+    inherited: &[String],
+) -> (Audit, Vec<Verdict>, ShardAudit) {
+    let shards = shards_of_case(plan, table, facts, sample);
+    let parts: Vec<&Part> = facts.parts.iter().collect();
+    let audited = Audited {
+        case: facts.case,
+        parts: &parts,
+        rounds,
+        sample,
+        limits: &plan.audit,
+        seed: plan.seed,
+        shards: &shards,
+    };
+    let (mut audit, mut findings) = audited.examine();
+    let is_new = |reason: &&String| reason.starts_with(OFF_PLAN) && !audit.reasons.contains(reason);
+    let off_plan: Vec<String> = inherited.iter().filter(is_new).cloned().collect();
+    findings.invalidating.extend(off_plan.iter().cloned());
+    audit.reasons.extend(off_plan);
+    audit.valid = audit.reasons.is_empty();
+    let (verdicts, objectives) = audited.verdicts(table, facts, &findings);
+    audit.objectives = objectives;
+    (audit, verdicts, shards)
+}
+
 /// The audit of the shards of a case, or of those rounds that `facts` has; empty for a run of one process.
-pub(crate) fn shards_of_case(
+fn shards_of_case(
     plan: &Plan,
     table: &Table,
     facts: &CaseFacts<'_>,
@@ -366,6 +369,7 @@ fn summarize_case(
             .iter()
             .filter_map(|part| note_ending(part.ending.as_ref()?)),
     );
+    notes.extend(llmscen_analysis::window_notes(&sample));
     notes.extend(llmscen_analysis::token_notes(table, facts));
     notes.extend(llmscen_report::repeats::remarks(&repeats));
     // A local model takes its own timestamps, which stalls of worker threads do not affect.
@@ -406,6 +410,7 @@ fn summarize_case(
         },
         notes,
         repeats,
+        throughput_is_whole: sample.requests_window.whole.is_some(),
         counts: sample.counts,
         scalars: sample.scalars,
         distributions: sample.distributions,

@@ -3,7 +3,7 @@
 use crate::run::requests::tool_results::{ToolResults, answer_calls, messages_in};
 use llmscen_core::api::Api;
 use llmscen_core::dataset::{
-    PreviousResponse, Prompt, Replies, SentHistory, Session, TurnLinks, Turns,
+    LaterTurns, PreviousResponse, Prompt, Replies, SentHistory, Session, TurnLinks, Turns,
 };
 use llmscen_datasets::token::{Tokenizer, text_of};
 use llmscen_protocols::Message;
@@ -15,7 +15,10 @@ use std::sync::Arc;
 /// The conversation of one session.
 #[derive(Debug)]
 pub struct Conversation {
+    /// The turns, up to the last one whose prompt is known.
     turns: Vec<Turn>,
+    /// The turns whose prompts come one by one.
+    later: Option<LaterTurns>,
     api: Api,
     replies: Replies,
     history: SentHistory,
@@ -49,7 +52,7 @@ pub struct NoResponseId {
 #[derive(Debug, Default)]
 struct Turn {
     /// Its prompt, until the turn is rendered.
-    prompt: Option<Prompt>,
+    prompt: Option<Box<Prompt>>,
     /// The messages of its request, and its reply once it has ended.
     history: History,
     /// Prompt tokens of its request, and the tokens of its reply once it has ended.
@@ -213,6 +216,18 @@ pub fn prepare_first_turn(mut first: Prompt) -> Prompt {
     first
 }
 
+impl Turn {
+    fn new(mut prompt: Prompt) -> Turn {
+        Turn {
+            recorded_reply: std::mem::take(&mut prompt.recorded_reply),
+            tokens: prompt.tokens,
+            has_body: prompt.body.is_some(),
+            prompt: Some(Box::new(prompt)),
+            ..Turn::default()
+        }
+    }
+}
+
 impl Conversation {
     /// A conversation before any turn.
     pub fn new(session: Session, api: Api, settings: Option<&Turns>) -> Conversation {
@@ -224,17 +239,15 @@ impl Conversation {
             quoted.extend(links.flat_map(|links| links.replies.iter().map(|slot| slot.turn)));
         }
         let group = session.turns.first().and_then(|first| first.group.clone());
-        let turn = |(index, mut prompt): (u32, Prompt)| Turn {
-            recorded_reply: std::mem::take(&mut prompt.recorded_reply),
-            tokens: prompt.tokens,
-            has_body: prompt.body.is_some(),
-            prompt: Some(prompt),
+        let continues = session.later.as_ref().is_some_and(|later| later.continues);
+        let turn = |(index, prompt): (u32, Prompt)| Turn {
             is_quoted: quoted.contains(&index),
-            is_continued: continued.contains(&index),
-            ..Turn::default()
+            is_continued: continues || continued.contains(&index),
+            ..Turn::new(prompt)
         };
         Conversation {
             turns: (0..).zip(session.turns).map(turn).collect(),
+            later: session.later,
             api,
             replies: settings.map(|turns| turns.replies).unwrap_or_default(),
             history: settings.map(|turns| turns.history).unwrap_or_default(),
@@ -261,9 +274,22 @@ impl Conversation {
         }
     }
 
-    /// The prompt of a turn as the dataset has it, until the turn is rendered.
-    pub fn prompt(&mut self, turn: u32) -> Option<&mut Prompt> {
-        self.turns.get_mut(turn as usize)?.prompt.as_mut()
+    /// Whether the prompt of a turn must be added before the turn is rendered.
+    pub fn awaits_prompt(&self, turn: u32) -> bool {
+        let known = self.turns.get(turn as usize);
+        self.later.is_some() && known.is_none_or(|turn| turn.prompt.is_none())
+    }
+
+    /// Adds the prompt of a later turn.
+    pub fn add_prompt(&mut self, turn: u32, prompt: Prompt) {
+        let turn = turn as usize;
+        if self.turns.len() <= turn {
+            self.turns.resize_with(turn + 1, Turn::default);
+        }
+        self.turns[turn] = Turn {
+            is_continued: self.later.as_ref().is_some_and(|later| later.continues),
+            ..Turn::new(prompt)
+        };
     }
 
     /// The prompt of a turn, with all messages of its history. Each turn is rendered once, after those that it awaits have ended.
@@ -322,7 +348,7 @@ impl Conversation {
 
     /// Adds the messages of a turn to the history that it continues. Returns the rest of its prompt, and all messages.
     fn add_messages(&mut self, turn: u32) -> Option<(Prompt, History)> {
-        let mut prompt = self.turns.get_mut(turn as usize)?.prompt.take()?;
+        let mut prompt = *self.turns.get_mut(turn as usize)?.prompt.take()?;
         let linear = TurnLinks {
             continues: turn.checked_sub(1),
             ..TurnLinks::default()
@@ -536,7 +562,7 @@ mod tests {
 
     /// The conversation of a session after its first turn was rendered.
     fn begun(turns: Vec<Prompt>, api: Api, settings: Turns) -> Conversation {
-        let mut conversation = Conversation::new(Session { turns }, api, Some(&settings));
+        let mut conversation = Conversation::new(turns.into(), api, Some(&settings));
         conversation.skip_first();
         conversation
     }
@@ -645,6 +671,31 @@ mod tests {
     }
 
     #[test]
+    fn turns_that_are_written_later_come_in_any_order() {
+        let whole = |text: &str| Prompt {
+            links: Some(Box::default()),
+            ..user_turn(text)
+        };
+        let session = Session {
+            turns: vec![whole("0")],
+            later: Some(LaterTurns {
+                count: 4,
+                awaited: None,
+                continues: false,
+            }),
+        };
+        let mut conversation = Conversation::new(session, Api::OpenaiChat, None);
+        conversation.skip_first();
+        for turn in [3, 1, 2] {
+            assert!(conversation.awaits_prompt(turn));
+            conversation.add_prompt(turn, whole(&turn.to_string()));
+            assert!(!conversation.awaits_prompt(turn));
+            let sent = messages(conversation.render(turn).unwrap());
+            assert_eq!(sent, json!([user(&turn.to_string())]));
+        }
+    }
+
+    #[test]
     fn recorded_replies_are_the_history_whatever_the_server_replies() {
         let call = json!({ "role": "assistant", "content": null, "tool_calls": [{ "id": "x" }] });
         let recorded = |text: &str, recorded_reply: &[Value]| Prompt {
@@ -677,7 +728,7 @@ mod tests {
             messages(next(&mut conversation, (1, &reply("live")), 2)),
             all
         );
-        let mut later = Conversation::new(Session { turns }, Api::OpenaiChat, Some(&settings));
+        let mut later = Conversation::new(turns.into(), Api::OpenaiChat, Some(&settings));
         later.skip_to(2);
         assert_eq!(
             messages(later.render(2).unwrap()),

@@ -31,12 +31,14 @@ struct DatasetUsage {
 type DatasetKey = (Discriminant<Source>, Option<String>);
 
 /// Counts the sent and the repeated sessions of a round per class. A session is repeated if its row, counted from the first row of
-/// the run, exceeds the length of the dataset. `begun`: number of each session, and whether it was sent.
+/// the run, exceeds the length of the dataset. `begun`: number of each session, and whether it was sent. `last_cooldown`: the number of
+/// the last one of the cool-down, which takes the next rows of data whose length is not known.
 pub fn count_sent_rows(
     prepared: &PreparedCase,
     strides: &[RowStride],
     mut assignment: MixAssignment,
     begun: &[(u64, bool)],
+    last_cooldown: Option<u64>,
 ) -> Vec<SentRows> {
     let mut sent = vec![SentRows::default(); prepared.classes.len()];
     let lengths: Vec<Option<u64>> = prepared
@@ -60,6 +62,17 @@ pub fn count_sent_rows(
                     .flatten()
                     .is_some_and(|length| row >= length),
             );
+        }
+    }
+    let cooldown = begun.last().map(|(last, _)| last + 1).zip(last_cooldown);
+    for seq in cooldown.into_iter().flat_map(|(from, last)| from..=last) {
+        let (class, number) = assignment.find(seq);
+        let Some((own, stride)) = prepared.classes.get(class).zip(strides.get(class)) else {
+            continue;
+        };
+        let is_next = own.prompts.distinct().is_none() && !is_endless(own);
+        if let Some(rows) = sent.get_mut(class).filter(|_| is_next) {
+            rows.next = rows.next.max(stride.row(number).saturating_add(1));
         }
     }
     sent
@@ -102,7 +115,7 @@ fn sharing_classes(prepared: &PreparedCase, class: &TrafficClass) -> u64 {
 }
 
 /// Whether the dataset of a class is endless.
-fn is_endless(class: &TrafficClass) -> bool {
+pub(crate) fn is_endless(class: &TrafficClass) -> bool {
     class.prompts.distinct().is_none() && is_generated(&class.case.dataset.source)
 }
 
@@ -342,6 +355,7 @@ mod tests {
             &strides,
             MixAssignment::new(case, Seed(1), None),
             &begun,
+            None,
         );
         row_usage.add_round(prepared, &strides, None, &sent);
         sent.iter().map(|rows| rows.repeated).collect()
@@ -365,6 +379,19 @@ mod tests {
     }
 
     #[test]
+    fn a_cooldown_takes_rows_of_data_of_unknown_length_alone() {
+        for (rows, next) in [(None, 19), (Some(200), 15)] {
+            let plain = prepared("dataset: openqa", rows);
+            let mut row_usage = RowUsage::default();
+            let strides = row_usage.strides(&plain.0, &plain.1);
+            let begun: Vec<(u64, bool)> = (0..15).map(|seq| (seq, true)).collect();
+            let assignment = MixAssignment::new(&plain.0, Seed(1), None);
+            let sent = count_sent_rows(&plain.1, &strides, assignment, &begun, Some(18));
+            assert_eq!((sent[0].sent, sent[0].next), (15, next));
+        }
+    }
+
+    #[test]
     fn shards_start_after_the_rows_of_all() {
         let plain = prepared("dataset: openqa", Some(200));
         let sent = |numbers: &[u64]| {
@@ -372,7 +399,7 @@ mod tests {
             let strides = row_usage.strides(&plain.0, &plain.1);
             let begun: Vec<(u64, bool)> = numbers.iter().map(|&seq| (seq, true)).collect();
             let assignment = MixAssignment::new(&plain.0, Seed(1), None);
-            let sent = count_sent_rows(&plain.1, &strides, assignment, &begun);
+            let sent = count_sent_rows(&plain.1, &strides, assignment, &begun, None);
             row_usage.add_round(&plain.1, &strides, None, &sent);
             row_usage
         };

@@ -94,7 +94,7 @@ impl Lab {
             }
             let phase = match call.due {
                 Some((_, phase)) => Some(phase),
-                None => quota.admit(call.seq, Nanos::ZERO),
+                None => quota.admit(call.seq, Nanos::ZERO).or(Some(Phase::Cooldown)),
             };
             sent.push((call, phase));
         }
@@ -249,7 +249,8 @@ fn the_workers_of_a_shard_get_equal_queues() {
             let mut total = 0;
             for index in 0..count {
                 let generator = lab.generator(Shard { index, count });
-                let queue = RequestQueue::start(generator, workers, &Stop::default()).unwrap();
+                let queue =
+                    RequestQueue::start(generator, workers, &Stop::default(), |_| {}).unwrap();
                 let lengths: Vec<usize> = queue
                     .queues
                     .iter()
@@ -260,7 +261,7 @@ fn the_workers_of_a_shard_get_equal_queues() {
                 total += lengths.iter().sum::<usize>();
                 assert_eq!(queue.finish().unwrap(), None);
             }
-            assert_eq!(total, 90);
+            assert_eq!(total, 180, "as many again for the cool-down");
         }
     }
 }
@@ -273,7 +274,8 @@ fn requests_to_compare_are_those_of_the_plan() {
         ));
         let (whole, _) = lab.sent(Shard::default());
         let mut generator = lab.generator(Shard::default());
-        let numbers = [0, 1, 2, 25, 59, 60];
+        // The last one would be after the cool-down.
+        let numbers = [0, 1, 2, 25, 59, 120];
         let compared = render_numbers(&mut generator, &numbers, &Stop::default()).unwrap();
         let expected = numbers.iter().filter_map(|&seq| whole.get(seq as usize));
         assert!(compared.iter().eq(expected.map(|(call, _)| call)));
@@ -286,7 +288,7 @@ fn a_shard_without_requests_sends_nothing() {
     let lab = Lab::new("load: { rate: burst, requests: 3 }\ndataset: { kind: prompt, text: x }");
     let start = |lab: &Lab, index| {
         let generator = lab.generator(Shard { index, count: 5 });
-        RequestQueue::start(generator, 2, &Stop::default())
+        RequestQueue::start(generator, 2, &Stop::default(), |_| {})
     };
     let sent: Vec<usize> = (0..5)
         .map(|index| {
@@ -298,4 +300,62 @@ fn a_shard_without_requests_sends_nothing() {
         })
         .collect();
     assert_eq!(sent, [1, 1, 1, 0, 0]);
+}
+
+/// Endless sessions of which each takes a while.
+struct Slow;
+
+impl Prompts for Slow {
+    fn session(&self, _seq: u64) -> Option<llmscen_core::dataset::Session> {
+        std::thread::sleep(Duration::from_millis(5));
+        Some(vec![llmscen_core::dataset::Prompt::default(); 3].into())
+    }
+
+    fn len(&self) -> Option<u64> {
+        None
+    }
+
+    fn dropped(&self) -> u64 {
+        0
+    }
+}
+
+#[test]
+fn a_round_starts_before_its_queue_is_full() {
+    for (load, least) in [
+        ("{ concurrency: 3, duration: 1h }", 3),
+        ("{ concurrency: 200, duration: 1h }", 200),
+        ("{ rate: 2/s, duration: 1h }", 2),
+    ] {
+        let lab = Lab::new(&format!(
+            "load: {load}\ndataset: {{ kind: random, tokens: 9, turns: {{ count: 3 }} }}"
+        ));
+        let prompts: Vec<Arc<dyn Prompts>> = vec![Arc::new(Slow)];
+        let case = &lab.plan.cases[0];
+        let seed = lab.plan.seed;
+        let generator =
+            RequestGenerator::new(case, &lab.prepared, &prompts, seed, Shard::default());
+        let queue = RequestQueue::start(generator, 1, &Stop::default(), |_| {}).unwrap();
+        let queued = queue.queues[0].len();
+        // A full queue would have 4096.
+        assert!((least..2000).contains(&queued), "{load}: {queued}");
+        queue.finish().unwrap();
+    }
+}
+
+#[test]
+fn long_bodies_fill_a_queue_by_their_bytes() {
+    // Two queues: each has at least 8 requests, and at most 32 MiB beyond.
+    let mut sizes = QueuedSizes::new(2);
+    for queued in 0..8 {
+        assert!(!sizes.is_full(queued, 8 << 20));
+        sizes.add(8 << 20);
+    }
+    assert!(sizes.is_full(8, 1));
+    for _ in 0..4 {
+        sizes.add(1);
+    }
+    // Eleven were taken: 1 byte is left.
+    assert!(!sizes.is_full(1, 8 << 20));
+    assert_eq!((sizes.bodies.len(), sizes.bytes), (1, 1));
 }

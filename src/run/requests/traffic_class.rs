@@ -1,10 +1,12 @@
 //! Traffic classes: all requests of a case, or those of one entry of its mix, and the dataset rows of each.
 
+use crate::run::requests::row_usage::is_endless;
 use llmscen_client::API_KEY_HEADERS;
 use llmscen_client::aws::body_sha256;
 use llmscen_core::dataset::{OnExhausted, Prompt, Session};
 use llmscen_core::endpoint::EndpointSelector;
 use llmscen_core::expect::Truths;
+use llmscen_core::load::Shape;
 use llmscen_core::mix::MixEntry;
 use llmscen_core::outcome::Phase;
 use llmscen_core::plan::Case;
@@ -17,7 +19,7 @@ use llmscen_datasets::token::Tokenizer;
 use llmscen_datasets::{PromptError, Prompts};
 use llmscen_scenario::answers::AnswerChecker;
 use llmscen_scenario::render::{Rendered, Renderer};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// One kind of request: its dataset, renderer and tokenizer.
@@ -112,6 +114,34 @@ fn is_api_key(name: &str) -> bool {
         .any(|key| name.eq_ignore_ascii_case(key.as_str()))
 }
 
+/// The number of a request of the cool-down within its class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CooldownNumber {
+    /// The number that the first one would have among the measured requests.
+    pub from: u64,
+    /// Its place in the cool-down, from 0.
+    pub place: u64,
+}
+
+impl CooldownNumber {
+    const FLAG: u64 = 1 << 63;
+    const PLACE_BITS: u32 = 31;
+
+    /// As [`RequestPosition::number`], apart from those of all other requests.
+    pub(crate) fn encode(self) -> u64 {
+        CooldownNumber::FLAG | self.from << CooldownNumber::PLACE_BITS | self.place
+    }
+
+    /// None for the number of another request.
+    pub(crate) fn decode(number: u64) -> Option<CooldownNumber> {
+        let rest = number & !CooldownNumber::FLAG;
+        (rest != number).then_some(CooldownNumber {
+            from: rest >> CooldownNumber::PLACE_BITS,
+            place: rest & ((1 << CooldownNumber::PLACE_BITS) - 1),
+        })
+    }
+}
+
 /// The position of a request among those of its case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestPosition {
@@ -160,6 +190,7 @@ pub fn build_call(
         model: rendered.model,
         body_sha256: is_signed.then(|| body_sha256(&rendered.bytes)),
         body: rendered.bytes,
+        prompt_hash: Some(rendered.prompt_hash),
         streamed: rendered.streamed,
         max_tokens: rendered.max_tokens,
         items: rendered.items,
@@ -218,6 +249,9 @@ impl RowStride {
     }
 }
 
+/// Rows of generated data before those of the cool-down.
+const COOLDOWN_ROWS: u64 = 1 << 40;
+
 /// The prompts at the rows of a stride, so that the cases of a sweep and the entries of a mix take different prompts.
 pub struct StridedPrompts {
     /// All prompts of the dataset.
@@ -226,28 +260,61 @@ pub struct StridedPrompts {
     pub stride: RowStride,
     /// Whether the prompts end after the last row instead of starting again.
     pub once: bool,
+    /// Whether they are generated without end.
+    pub endless: bool,
+    /// Whether each row is sent at its own logged time.
+    pub logged: bool,
+    /// Their number as the cool-down began; None where it was not known.
+    pub rows_at_cooldown: OnceLock<Option<u64>>,
+}
+
+impl StridedPrompts {
+    /// The row of a request, by its number within the class. The cool-down takes other rows than the measured requests of this round
+    /// and of the next ones: of data with a known length the last ones, of generated data those after [`COOLDOWN_ROWS`].
+    fn row(&self, number: u64) -> u64 {
+        let Some(CooldownNumber { from, place }) = CooldownNumber::decode(number) else {
+            return self.stride.row(number);
+        };
+        let next = self.stride.row(from + place);
+        // Once: the turns of a session must all be of one row.
+        match *self.rows_at_cooldown.get_or_init(|| self.rows()) {
+            _ if self.logged => next,
+            Some(rows) => {
+                let back = self.stride.row(place).wrapping_sub(self.stride.from);
+                rows.saturating_sub(1 + back % rows.max(1))
+            }
+            None if self.endless => next.wrapping_add(COOLDOWN_ROWS),
+            None => next,
+        }
+    }
+
+    fn rows(&self) -> Option<u64> {
+        // A trace with generated prompts has as many rows as arrivals.
+        self.prompts
+            .len()
+            .or_else(|| Some(self.prompts.arrivals()?.len() as u64))
+    }
 }
 
 impl Prompts for StridedPrompts {
     fn session(&self, seq: u64) -> Option<Session> {
-        let session = self.prompts.session(self.stride.row(seq))?;
+        let session = self.prompts.session(self.row(seq))?;
         // Checked after the lookup: the length of a long file is known once its end is reached.
         (!self.has_ended(seq)).then_some(session)
     }
 
-    fn write_turn(&self, seq: u64, turn: u32, prompt: &mut Prompt) -> Result<(), PromptError> {
-        self.prompts.write_turn(self.stride.row(seq), turn, prompt)
+    fn turn(&self, seq: u64, turn: u32) -> Result<Option<Prompt>, PromptError> {
+        self.prompts.turn(self.row(seq), turn)
     }
 
     fn has_ended(&self, seq: u64) -> bool {
-        // A trace with generated prompts has as many rows as arrivals.
-        let rows = || {
-            self.prompts
-                .len()
-                .or_else(|| Some(self.prompts.arrivals()?.len() as u64))
-        };
-        let row = self.stride.row(seq);
-        self.once && rows().is_some_and(|rows| row.wrapping_sub(self.stride.from) >= rows)
+        let row = self.row(seq);
+        let first = CooldownNumber::decode(seq)
+            .map_or(self.stride.from, |cooldown| self.stride.row(cooldown.from));
+        self.once
+            && self
+                .rows()
+                .is_some_and(|rows| row < first || row - self.stride.from >= rows)
     }
 
     fn len(&self) -> Option<u64> {
@@ -259,7 +326,7 @@ impl Prompts for StridedPrompts {
     }
 
     fn ready(&self, seq: u64, timeout: Duration) -> bool {
-        self.prompts.ready(self.stride.row(seq), timeout)
+        self.prompts.ready(self.row(seq), timeout)
     }
 
     fn fault(&self) -> Option<Arc<PromptError>> {
@@ -282,6 +349,10 @@ pub fn strided_prompts(
             prompts: class.prompts.clone(),
             stride: *stride,
             once,
+            endless: is_endless(class),
+            logged: matches!(class.case.load.shape, Shape::Replay { .. })
+                && class.case.trace.is_none(),
+            rows_at_cooldown: OnceLock::new(),
         })
     };
     classes.iter().zip(strides).map(strided).collect()
@@ -331,7 +402,8 @@ impl MixAssignment {
         let planned = case.entry_arrivals().is_some();
         let schedule = planned
             .then(|| Schedule::for_case(case, seed, arrivals))
-            .flatten();
+            .flatten()
+            .map(Schedule::with_cooldown);
         MixAssignment {
             deal: mix::MixAssigner::new(&case.mix, seed),
             schedule,

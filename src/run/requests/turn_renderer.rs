@@ -64,9 +64,7 @@ impl TurnRange {
     /// Draws where a session begins, from the seed of its class and its number.
     pub fn draw(session: &Session, turns: Option<&Turns>, seed: Seed, number: u64) -> TurnRange {
         let limit = turns.and_then(|turns| turns.max).unwrap_or(u32::MAX).max(1);
-        let count = u32::try_from(session.turns.len())
-            .unwrap_or(u32::MAX)
-            .min(limit);
+        let count = session.count().min(limit);
         let begin = turns.and_then(|turns| turns.begin).map_or(0, |begin| {
             let seed = seed.child("begin").child(number);
             let share = ChaCha8Rng::seed_from_u64(seed.0).random_range(begin.low..=begin.high);
@@ -86,11 +84,37 @@ impl TurnRange {
 }
 
 /// The conversation of a session whose first turn has been sent, or is rendered next.
-fn begin(source: &ClassSource, session: Session, first: u32) -> Conversation {
+fn begin(
+    source: &ClassSource,
+    session: Session,
+    position: RequestPosition,
+) -> Result<Conversation, RunError> {
     let case = &source.class.case;
     let mut conversation = Conversation::new(session, case.target.api, case.dataset.turns.as_ref());
-    conversation.skip_to(first);
-    conversation
+    for turn in 0..=position.turn {
+        add_prompt(
+            source,
+            &mut conversation,
+            RequestPosition { turn, ..position },
+        )?;
+    }
+    conversation.skip_to(position.turn);
+    Ok(conversation)
+}
+
+/// Adds the prompt of a turn that the dataset writes when it is due.
+fn add_prompt(
+    source: &ClassSource,
+    conversation: &mut Conversation,
+    position: RequestPosition,
+) -> Result<(), RunError> {
+    if conversation.awaits_prompt(position.turn) {
+        let written = source.prompts.turn(position.number, position.turn);
+        let prompt = written.map_err(|error| RunError::Data(Arc::new(error)))?;
+        let prompt = prompt.ok_or(RunError::Session { seq: position.seq })?;
+        conversation.add_prompt(position.turn, prompt);
+    }
+    Ok(())
 }
 
 /// The first request of a session that begins at a later turn.
@@ -98,8 +122,8 @@ pub fn render_begin(
     source: &ClassSource,
     session: Session,
     position: RequestPosition,
-) -> Result<Option<Prompt>, NoResponseId> {
-    let mut conversation = begin(source, session, position.turn);
+) -> Result<Option<Prompt>, RunError> {
+    let mut conversation = begin(source, session, position)?;
     let prompt = render_prompt(source, &mut conversation, position)?;
     Ok(prompt.map(|mut prompt| {
         // The prefix cache needs the prompt only. A server refuses a minimum above the maximum.
@@ -152,7 +176,7 @@ fn render_turn(
                 turn: first_sent(position.first_turn),
                 ..position
             };
-            let opened = conversation.insert(begin(source, session, first.turn));
+            let opened = conversation.insert(begin(source, session, first)?);
             // The request of the first turn was rendered before. Here its messages become part of the history.
             if first.turn == 0 {
                 opened.skip_first();
@@ -165,11 +189,7 @@ fn render_turn(
     for reply in ended {
         conversation.end_turn(reply, class.tokenizer.as_deref());
     }
-    if let Some(prompt) = conversation.prompt(position.turn) {
-        prompts
-            .write_turn(position.number, position.turn, prompt)
-            .map_err(|error| RunError::Data(Arc::new(error)))?;
-    }
+    add_prompt(source, conversation, position)?;
     let mut prompt = render_prompt(source, conversation, position)?.ok_or_else(changed)?;
     prompt.group = class.group(prompt.group);
     let turns = class.case.dataset.turns.as_ref();
@@ -360,9 +380,7 @@ mod tests {
             text: "hi".into(),
             ..Prompt::default()
         };
-        let prompts: Arc<dyn Prompts> = Arc::new(Same(Session {
-            turns: vec![turn; turns],
-        }));
+        let prompts: Arc<dyn Prompts> = Arc::new(Same(vec![turn; turns].into()));
         let class = TrafficClass {
             answers: None,
             entry: None,
@@ -431,9 +449,7 @@ mod tests {
 
     #[test]
     fn sessions_are_limited_by_the_scenario_and_begin_where_it_says() {
-        let session = Session {
-            turns: vec![Prompt::default(); 8],
-        };
+        let session = Session::from(vec![Prompt::default(); 8]);
         let draw = |turns: Option<Turns>, number| {
             let range = TurnRange::draw(&session, turns.as_ref(), Seed(1), number);
             (range.first_sent(), range.first, range.turns)

@@ -5,12 +5,14 @@ use llmscen_core::check::Check;
 use llmscen_core::load::{Shape, Warmup};
 use llmscen_core::metric::Metric;
 use llmscen_core::plan::Case;
-use llmscen_core::search::CapacitySearch;
+use llmscen_core::search::{CapacitySearch, Goal};
 use llmscen_core::stats::trend::wait_growth;
 use llmscen_core::units::Nanos;
 
-/// Minimum number of measured requests per user: with fewer, a probe would end before it reaches its load.
+/// Minimum number of measured requests per user: with fewer, a probe would end before it reaches its load, or for a goodput, before its
+/// throughput window holds three mean durations.
 const MEASURED_PER_USER: u64 = 2;
+const MEASURED_PER_USER_OF_GOODPUT: u64 = 4;
 /// Warm-up requests per user: all users start at once, so their second requests still queue together.
 const WARMUP_PER_USER: u64 = 2;
 /// Measured requests per warm-up request of an open loop, which starts with an empty server.
@@ -42,9 +44,14 @@ pub(crate) fn share(case: &Case, quest: &CapacitySearch, part: f64) -> f64 {
         {
             1.0
         }
-        (Shape::Closed { users }, _) => part
-            .max(decided)
-            .max(share_of(MEASURED_PER_USER * u64::from(*users))),
+        (Shape::Closed { users }, _) => {
+            let per_user = match quest.spec.goal {
+                Goal::Slo => MEASURED_PER_USER,
+                Goal::Goodput => MEASURED_PER_USER_OF_GOODPUT,
+            };
+            part.max(decided)
+                .max(share_of(per_user * u64::from(*users)))
+        }
         (_, Some(rate)) => {
             let usual = if quest.spec.vary == "load.rate" {
                 quest.spec.start

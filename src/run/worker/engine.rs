@@ -95,20 +95,21 @@ impl Engine {
         }
     }
 
-    /// Whether one of the URLs accepts a connection within `timeout`; a local model always does.
-    pub async fn is_reachable(&self, timeout: Duration) -> bool {
+    /// Why none of the URLs accepts a connection within `timeout`; None if one does. A local model always does.
+    pub async fn why_unreachable(&self, timeout: Duration) -> Option<String> {
         let Engine::Http(clients) = self else {
-            return true;
+            return None;
         };
+        let mut why = None;
         for http in clients {
-            if matches!(
-                tokio::time::timeout(timeout, http.reach()).await,
-                Ok(Ok(()))
-            ) {
-                return true;
+            match tokio::time::timeout(timeout, http.reach()).await {
+                Ok(Ok(())) => return None,
+                Ok(Err(failure)) if failure.is_own_shortage() => return None,
+                Ok(Err(failure)) => why = Some(failure.message),
+                Err(_) => why = Some("no connection in time".to_owned()),
             }
         }
-        false
+        why
     }
 
     /// Sends a request and waits for its end. A failure is part of the outcome.

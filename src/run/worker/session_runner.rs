@@ -24,6 +24,7 @@ use llmscen_core::units::Nanos;
 use llmscen_protocols::Message;
 use std::cell::Cell;
 use std::io;
+use std::ops::Range;
 use tokio::sync::{oneshot, watch};
 
 /// Runs sessions of several turns on one worker.
@@ -53,7 +54,7 @@ impl SessionRunner {
         })
     }
 
-    /// Send time of the last turn so far.
+    /// Send time of the last turn so far, that of the cool-down aside.
     pub fn last_sent(&self) -> Nanos {
         self.last_sent.get()
     }
@@ -75,11 +76,7 @@ impl SessionRunner {
     }
 
     /// Runs a session. Returns the outcomes that are not delivered yet: of its last turn, and of the turns that were not sent.
-    pub async fn run_session(
-        &self,
-        worker: &Worker,
-        first: ScheduledRequest,
-    ) -> Vec<CompletedCall> {
+    pub async fn run_session(&self, worker: &Worker, first: ScheduledRequest) -> Outcomes {
         let ScheduledRequest {
             mut call,
             intended,
@@ -98,7 +95,7 @@ impl SessionRunner {
                 phase,
             },
         ));
-        let mut undelivered = Vec::new();
+        let mut undelivered = Outcomes::default();
         while let Some(done) = steps.next().await {
             let Some(ended) = done else { continue };
             let (outcomes, ready) = session.end_turn(ended);
@@ -111,9 +108,7 @@ impl SessionRunner {
                 undelivered = outcomes;
                 continue;
             }
-            for outcome in outcomes {
-                steps.push(self.take_step(worker, Step::Deliver(Box::new(outcome))));
-            }
+            steps.push(self.take_step(worker, Step::Deliver(outcomes)));
         }
         worker.engine.end_session(session.first.seq);
         undelivered
@@ -143,8 +138,8 @@ impl SessionRunner {
     /// Takes a step of a session. None: it ends no turn.
     async fn take_step(&self, worker: &Worker, step: Step) -> Option<EndedTurn> {
         let (call, intended, phase) = match step {
-            Step::Deliver(outcome) => {
-                worker.deliver(*outcome).await;
+            Step::Deliver(outcomes) => {
+                worker.deliver_all(outcomes).await;
                 return None;
             }
             Step::Send {
@@ -157,7 +152,7 @@ impl SessionRunner {
                 rendered,
                 phase,
                 token,
-            } => match self.await_turn(worker, rendered, next.since).await {
+            } => match self.await_turn(worker, rendered, next.since, phase).await {
                 Ok(RenderedTurn { mut call, wait }) => {
                     call.headers.extend(token);
                     (call, next.since + wait, phase)
@@ -178,8 +173,10 @@ impl SessionRunner {
             .await
             .complete();
         let timeline = &finished.outcome.timeline;
-        self.last_sent
-            .set(self.last_sent.get().max(timeline.sent.unwrap_or_default()));
+        if phase != Phase::Cooldown {
+            self.last_sent
+                .set(self.last_sent.get().max(timeline.sent.unwrap_or_default()));
+        }
         Some(EndedTurn {
             turn,
             at: timeline.end,
@@ -193,6 +190,7 @@ impl SessionRunner {
         worker: &Worker,
         rendered: oneshot::Receiver<Result<RenderedTurn, String>>,
         since: Nanos,
+        phase: Phase,
     ) -> Result<RenderedTurn, String> {
         let due = async {
             let turn = rendered
@@ -208,6 +206,9 @@ impl SessionRunner {
         tokio::select! {
             biased;
             () = self.is_over() => Err("skipped: sending ended before this turn".into()),
+            () = worker.shared.cooldown.is_over(), if phase == Phase::Cooldown => {
+                Err("skipped: the last measured session had ended".into())
+            }
             due = due => due,
         }
     }
@@ -229,8 +230,8 @@ enum Step {
         /// The header that sends the token of the session back.
         token: Option<(String, String)>,
     },
-    /// Passes an outcome to the collector.
-    Deliver(Box<CompletedCall>),
+    /// Passes outcomes to the collector.
+    Deliver(Outcomes),
 }
 
 /// A turn that awaits no other.
@@ -292,29 +293,28 @@ impl SessionProgress {
     }
 
     fn is_over(&self) -> bool {
-        self.turns.open == 0
+        self.turns.is_over()
     }
 
     /// Ends a turn. Returns its outcome and those of the turns that will not be sent because of it, and the turns that are ready.
-    fn end_turn(&mut self, ended: EndedTurn) -> (Vec<CompletedCall>, Vec<ReadyTurn>) {
+    fn end_turn(&mut self, ended: EndedTurn) -> (Outcomes, Vec<ReadyTurn>) {
         let EndedTurn { turn, at, result } = ended;
         let mut finished = match result {
             Ok(finished) => *finished,
             Err(why) => {
                 self.failed = true;
                 let dropped = self.turns.drop_turn(turn);
-                return (self.unsent.drop_turns(&dropped, at, &why), Vec::new());
+                return (self.unsent.drop_turns(dropped, at, &why), Vec::new());
             }
         };
         if let Err(failure) = &finished.outcome.end {
             self.failed = true;
             let mut dropped = self.turns.drop_turn(turn);
-            dropped.retain(|later| *later != turn);
-            let mut outcomes = self
+            dropped.next();
+            let unsent = self
                 .unsent
-                .drop_after_failure(turn, &dropped, at, failure.kind);
-            outcomes.insert(0, finished);
-            return (outcomes, Vec::new());
+                .drop_after_failure(turn, dropped, at, failure.kind);
+            return (unsent.after(finished), Vec::new());
         }
         let ready = self.turns.end_turn(turn, at);
         self.token = finished.session_token.take().or(self.token.take());
@@ -332,13 +332,72 @@ impl SessionProgress {
         if self.is_over() && !self.failed {
             finished.outcome.session_duration = self.span.map(|(from, to)| to - from);
         }
-        (vec![finished], ready)
+        (Outcomes::from(finished), ready)
     }
 }
 
 /// The turns of a session and what they await.
-struct TurnGraph {
-    dependencies: Option<TurnDependencies>,
+enum TurnGraph {
+    /// Each turn awaits the one before it.
+    Line {
+        /// Number of turns that have ended, that will not be sent, or that are before the first one sent.
+        over: u32,
+        /// Number of turns.
+        turns: u32,
+    },
+    Graph(LinkedTurns),
+}
+
+impl TurnGraph {
+    /// `turns`: their number. Those before `first` have ended.
+    fn new(turns: u32, first: u32, dependencies: Option<TurnDependencies>) -> TurnGraph {
+        match dependencies {
+            None => TurnGraph::Line { over: first, turns },
+            Some(dependencies) => TurnGraph::Graph(LinkedTurns::new(turns, first, dependencies)),
+        }
+    }
+
+    /// Whether every turn has ended.
+    fn is_over(&self) -> bool {
+        match self {
+            TurnGraph::Line { over, turns } => over >= turns,
+            TurnGraph::Graph(graph) => graph.open == 0,
+        }
+    }
+
+    /// Ends a turn. Returns the turns that awaited it last.
+    fn end_turn(&mut self, turn: u32, at: Nanos) -> Vec<ReadyTurn> {
+        match self {
+            TurnGraph::Line { over, turns } => {
+                *over = turn + 1;
+                let next = (*over < *turns).then_some(ReadyTurn {
+                    turn: *over,
+                    since: at,
+                });
+                next.into_iter().collect()
+            }
+            TurnGraph::Graph(graph) => graph.end_turn(turn, at),
+        }
+    }
+
+    /// Drops a turn and those that await it, directly or not. Returns them, that turn first.
+    fn drop_turn(&mut self, turn: u32) -> DroppedTurns {
+        match self {
+            TurnGraph::Line { over, turns } => {
+                *over = *turns;
+                (turn..*turns).chain(Vec::new())
+            }
+            TurnGraph::Graph(graph) => (0..0).chain(graph.drop_turn(turn)),
+        }
+    }
+}
+
+/// Turns in a line, or of a graph.
+type DroppedTurns = std::iter::Chain<Range<u32>, std::vec::IntoIter<u32>>;
+
+/// Turns of which some await others than the one before them.
+struct LinkedTurns {
+    dependencies: TurnDependencies,
     turns: Vec<TurnState>,
     /// The first turn that is sent.
     first: u32,
@@ -356,10 +415,9 @@ struct TurnState {
     over: bool,
 }
 
-impl TurnGraph {
-    /// `turns`: their number. Those before `first` have ended.
-    fn new(turns: u32, first: u32, dependencies: Option<TurnDependencies>) -> TurnGraph {
-        let mut graph = TurnGraph {
+impl LinkedTurns {
+    fn new(turns: u32, first: u32, dependencies: TurnDependencies) -> LinkedTurns {
+        let mut graph = LinkedTurns {
             dependencies,
             turns: Vec::new(),
             first,
@@ -368,7 +426,8 @@ impl TurnGraph {
         let state = |turn| TurnState {
             awaited: graph
                 .awaited(turn)
-                .filter(|before| *before >= first)
+                .iter()
+                .filter(|before| **before >= first)
                 .count() as u32,
             since: Nanos::ZERO,
             over: turn < first,
@@ -378,34 +437,19 @@ impl TurnGraph {
     }
 
     /// The turns that a turn awaits.
-    fn awaited(&self, turn: u32) -> impl Iterator<Item = u32> {
-        let (linear, graph): (Option<u32>, &[u32]) = match &self.dependencies {
-            None => (turn.checked_sub(1), &[]),
-            Some(dependencies) => (
-                None,
-                dependencies.get(turn as usize).map_or(&[], |turns| turns),
-            ),
-        };
-        linear.into_iter().chain(graph.iter().copied())
+    fn awaited(&self, turn: u32) -> &[u32] {
+        self.dependencies
+            .get(turn as usize)
+            .map_or(&[], |turns| turns)
     }
 
-    /// The turns that may await a turn: those after it.
-    fn later(&self, turn: u32) -> std::ops::Range<u32> {
-        let all = self.turns.len() as u32;
-        match &self.dependencies {
-            None => turn + 1..all.min(turn + 2),
-            Some(_) => turn + 1..all,
-        }
-    }
-
-    /// Ends a turn. Returns the turns that awaited it last.
     fn end_turn(&mut self, turn: u32, at: Nanos) -> Vec<ReadyTurn> {
         self.close(turn);
         let mut ready = Vec::new();
-        for later in self.later(turn) {
+        for later in turn + 1..self.turns.len() as u32 {
             // After the first turn, every turn can be sent that only awaits turns before it.
             let follows_first = turn == self.first && self.turns[later as usize].awaited == 0;
-            if !follows_first && !self.awaited(later).any(|before| before == turn) {
+            if !follows_first && !self.awaited(later).contains(&turn) {
                 continue;
             }
             let state = &mut self.turns[later as usize];
@@ -421,14 +465,14 @@ impl TurnGraph {
         ready
     }
 
-    /// Drops a turn and those that await it, directly or not. Returns them.
     fn drop_turn(&mut self, turn: u32) -> Vec<u32> {
         self.close(turn);
         let mut dropped = vec![turn];
         for later in turn + 1..self.turns.len() as u32 {
             let awaits_dropped = self
                 .awaited(later)
-                .any(|before| dropped.binary_search(&before).is_ok());
+                .iter()
+                .any(|before| dropped.binary_search(before).is_ok());
             // If the first turn fails, so does the session.
             if (awaits_dropped || turn == self.first) && self.close(later) {
                 dropped.push(later);
@@ -445,6 +489,74 @@ impl TurnGraph {
         let was_open = !std::mem::replace(&mut state.over, true);
         self.open -= usize::from(was_open);
         was_open
+    }
+}
+
+/// The outcome of a turn, and those of the turns that will not be sent because of it. Each is made when it is taken: a session may have
+/// very many turns.
+#[derive(Default)]
+pub struct Outcomes {
+    first: Option<Box<CompletedCall>>,
+    unsent: Option<Box<Unsent>>,
+}
+
+/// Turns that will not be sent.
+struct Unsent {
+    turns: DroppedTurns,
+    /// The outcome of each, apart from its number.
+    call: PreparedRequest,
+    phase: Phase,
+    at: Nanos,
+    why: String,
+    /// The kind of the failure, where it is not that of a dropped request.
+    kind: Option<FailureKind>,
+}
+
+impl From<CompletedCall> for Outcomes {
+    fn from(first: CompletedCall) -> Outcomes {
+        Outcomes::default().after(first)
+    }
+}
+
+impl Outcomes {
+    /// The same after another outcome.
+    pub fn after(self, first: CompletedCall) -> Outcomes {
+        Outcomes {
+            first: Some(Box::new(first)),
+            ..self
+        }
+    }
+
+    /// Sets the kind of the failures of the turns that are not sent.
+    pub fn set_kind(&mut self, kind: FailureKind) {
+        if let Some(Err(failure)) = self.first.as_mut().map(|first| &mut first.outcome.end) {
+            failure.kind = kind;
+        }
+        if let Some(unsent) = &mut self.unsent {
+            unsent.kind = Some(kind);
+        }
+    }
+
+    /// The first one.
+    pub fn first(&self) -> Option<&CompletedCall> {
+        self.first.as_deref()
+    }
+}
+
+impl Iterator for Outcomes {
+    type Item = CompletedCall;
+
+    fn next(&mut self) -> Option<CompletedCall> {
+        if let Some(first) = self.first.take() {
+            return Some(*first);
+        }
+        let unsent = self.unsent.as_mut()?;
+        unsent.call.turn = unsent.turns.next()?;
+        let mut outcome = dropped_outcome(&unsent.call, unsent.phase, unsent.at, &unsent.why);
+        if let (Err(failure), Some(kind)) = (&mut outcome.end, unsent.kind) {
+            failure.kind = kind;
+        }
+        Some(CompletedCall::bare(outcome))
     }
 }
 
@@ -471,47 +583,40 @@ impl UnsentTurns {
     }
 
     /// The outcomes of the turns after the first, which are dropped at `at`.
-    pub fn drop_later(&self, at: Nanos, why: &str) -> Vec<CompletedCall> {
-        let later: Vec<u32> = (self.call.turn + 1..self.call.turns).collect();
-        self.drop_turns(&later, at, why)
+    pub fn drop_later(&self, at: Nanos, why: &str) -> Outcomes {
+        let later = self.call.turn + 1..self.call.turns;
+        self.drop_turns(later.chain(Vec::new()), at, why)
     }
 
-    fn drop_turns(&self, turns: &[u32], at: Nanos, why: &str) -> Vec<CompletedCall> {
-        let drop_turn = |turn: &u32| {
-            let call = PreparedRequest {
-                turn: *turn,
-                ..self.call.clone()
-            };
-            CompletedCall::bare(dropped_outcome(&call, self.phase, at, why))
-        };
-        turns.iter().map(drop_turn).collect()
+    fn drop_turns(&self, turns: DroppedTurns, at: Nanos, why: &str) -> Outcomes {
+        Outcomes {
+            first: None,
+            unsent: Some(Box::new(Unsent {
+                turns,
+                call: self.call.clone(),
+                phase: self.phase,
+                at,
+                why: why.to_owned(),
+                kind: None,
+            })),
+        }
     }
 
     /// The same after `failed`, which these turns await. If its user left, so have the users of these turns.
     fn drop_after_failure(
         &self,
         failed: u32,
-        turns: &[u32],
+        turns: DroppedTurns,
         at: Nanos,
         kind: FailureKind,
-    ) -> Vec<CompletedCall> {
+    ) -> Outcomes {
         if kind != FailureKind::Abandoned {
-            return self.drop_turns(
-                turns,
-                at,
-                &format!("skipped: turn {failed} of the session (0-based) failed ({kind})"),
-            );
+            let why = format!("skipped: turn {failed} of the session (0-based) failed ({kind})");
+            return self.drop_turns(turns, at, &why);
         }
-        let mut left = self.drop_turns(
-            turns,
-            at,
-            &format!("skipped: the user left at turn {failed} (0-based)"),
-        );
-        for finished in &mut left {
-            if let Err(failure) = &mut finished.outcome.end {
-                failure.kind = FailureKind::Abandoned;
-            }
-        }
+        let why = format!("skipped: the user left at turn {failed} (0-based)");
+        let mut left = self.drop_turns(turns, at, &why);
+        left.set_kind(FailureKind::Abandoned);
         left
     }
 }
@@ -551,8 +656,12 @@ mod tests {
     type Times = Vec<Option<(Nanos, Nanos)>>;
 
     /// Plays a graph in virtual time: each turn takes its duration. The turns of `failing` fail.
-    fn play(graph: &mut TurnGraph, durations: &[u64], failing: &[bool]) -> (Times, Vec<u32>) {
-        let first = graph.first;
+    fn play(
+        graph: &mut TurnGraph,
+        first: u32,
+        durations: &[u64],
+        failing: &[bool],
+    ) -> (Times, Vec<u32>) {
         let mut times: Times = vec![None; durations.len()];
         let mut dropped = Vec::new();
         let mut running = vec![ReadyTurn {
@@ -574,7 +683,7 @@ mod tests {
             );
             if failing[turn as usize] {
                 let all = graph.drop_turn(turn);
-                dropped.extend(all.into_iter().filter(|later| *later != turn));
+                dropped.extend(all.filter(|later| *later != turn));
             } else {
                 running.extend(graph.end_turn(turn, end));
             }
@@ -592,8 +701,8 @@ mod tests {
         ) {
             let first = first.min(graph.len() as u32 - 1);
             let mut turns = TurnGraph::new(graph.len() as u32, first, Some(dependencies(&graph)));
-            let (times, dropped) = play(&mut turns, &durations[..graph.len()], &failing);
-            prop_assert_eq!(turns.open, 0, "every turn ends or is dropped");
+            let (times, dropped) = play(&mut turns, first, &durations[..graph.len()], &failing);
+            prop_assert!(turns.is_over(), "every turn ends or is dropped");
             let end_of = |turn: u32| times[turn as usize].map_or(Nanos::ZERO, |(_, end)| end);
             for turn in first..graph.len() as u32 {
                 let awaited = || graph[turn as usize].iter().filter(|before| **before >= first);
@@ -619,7 +728,7 @@ mod tests {
             let line: Vec<Vec<u32>> = (0..turns).map(|turn| turn.checked_sub(1).into_iter().collect()).collect();
             let mut linear = TurnGraph::new(turns, 0, None);
             let mut graph = TurnGraph::new(turns, 0, Some(dependencies(&line)));
-            prop_assert_eq!(play(&mut linear, &durations, &failing), play(&mut graph, &durations, &failing));
+            prop_assert_eq!(play(&mut linear, 0, &durations, &failing), play(&mut graph, 0, &durations, &failing));
         }
     }
 }

@@ -4,6 +4,8 @@
 //! response ── response ── connect failed ── connect failed ── connect failed ──► one more connection by that worker
 //!                        since ├──────── LOST_AFTER ───────────────┤             failed: target lost, stop sending
 //! ```
+//! At the end of a round the last worker opens connections until that time is over.
+//!
 //! A response in between resets the time, so that a server restart does not end a case. A target with several URLs is lost once none
 //! of them can be reached: as long as one responds, the failures of the others are results.
 
@@ -13,7 +15,7 @@ use http::StatusCode;
 use llmscen_core::early_stop::{AllFailed, EarlyStop, TargetLost};
 use llmscen_core::outcome::{Failure, FailureKind, Outcome};
 use llmscen_core::units::Nanos;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError, mpsc};
 
 /// How long every connection must have failed before the target may be lost.
@@ -27,6 +29,8 @@ pub struct TargetHealth {
     failing_since: AtomicU64,
     /// Whether a worker opens the last connection.
     checking: AtomicBool,
+    /// Number of workers that have not ended.
+    workers: AtomicUsize,
     /// Checks the first requests. The collector cannot, since it may lag behind the workers.
     fail_fast: Mutex<Option<FailFast>>,
     /// Whether `fail_fast` still needs outcomes.
@@ -37,7 +41,7 @@ pub struct TargetHealth {
     events: mpsc::Sender<Event>,
 }
 
-/// The failure of a request that did not reach the target. Running out of open files is not a failure of the target.
+/// The failure of a request that did not reach the target. Running out of open files or local ports is not a failure of the target.
 pub fn connect_failure(outcome: &Outcome) -> Option<&Failure> {
     let connect = |failure: &&Failure| {
         matches!(
@@ -50,7 +54,7 @@ pub fn connect_failure(outcome: &Outcome) -> Option<&Failure> {
         .as_ref()
         .err()
         .filter(connect)
-        .filter(|failure| !failure.message.contains(Failure::NO_FILES))
+        .filter(|failure| !failure.is_own_shortage())
 }
 
 /// Whether the target responded. A truncated response does not count: the server may have crashed while it sent it.
@@ -69,6 +73,7 @@ impl TargetHealth {
         TargetHealth {
             failing_since: AtomicU64::new(NOT_FAILING),
             checking: AtomicBool::new(false),
+            workers: AtomicUsize::new(0),
             fail_fast_active: AtomicBool::new(fail_fast.is_some()),
             fail_fast: Mutex::new(fail_fast),
             ending: OnceLock::new(),
@@ -98,6 +103,20 @@ impl TargetHealth {
         let since = self.failing_since.load(Ordering::Relaxed);
         let is_long = since != NOT_FAILING && at.since(Nanos(since)) >= LOST_AFTER;
         is_long && self.stop.level() == Level::Run && !self.checking.swap(true, Ordering::Relaxed)
+    }
+
+    /// Counts a worker that begins.
+    pub fn enter(&self) {
+        self.workers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a worker that ends. The time until which the last one must open connections, because every connection has failed since the
+    /// last response. [`TargetHealth::conclude_check`] must follow.
+    pub fn leave(&self) -> Option<Nanos> {
+        let is_last = self.workers.fetch_sub(1, Ordering::AcqRel) == 1;
+        let since = self.failing_since.load(Ordering::Relaxed);
+        let must_check = is_last && since != NOT_FAILING && self.stop.level() == Level::Run;
+        must_check.then(|| Nanos(since) + LOST_AFTER)
     }
 
     /// Records the result of that connection at `at`: why it failed, or None if it succeeded.

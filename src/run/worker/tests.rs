@@ -79,7 +79,18 @@ fn worker(
             0,
             1,
         )),
-        shared: SharedState::new(load, Shard::default(), Seed(0), clock, stop, target_health),
+        shared: SharedState::new(
+            load,
+            Cooldown::new(
+                load.cools_down(false),
+                u64::from(!load.shape.is_closed_loop()),
+            ),
+            Shard::default(),
+            Seed(0),
+            clock,
+            stop,
+            target_health,
+        ),
         queue,
         results,
         timer: Timer::new().unwrap(),
@@ -88,6 +99,7 @@ fn worker(
         preconnect: Vec::new(),
         session_runner: None,
         beginning: Default::default(),
+        measured_until: Default::default(),
     }
 }
 

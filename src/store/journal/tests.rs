@@ -170,7 +170,7 @@ fn other_files_and_other_versions_are_refused() {
     file.write_all(&(VERSION + 1).to_le_bytes()).unwrap();
     let version = Reader::open(&path).unwrap_err().to_string();
     assert!(version.ends_with(
-        "is a journal of version 10, this llmscen reads version 9; use the llmscen that wrote it"
+        "is a journal of version 11, this llmscen reads version 10; use the llmscen that wrote it"
     ));
     std::fs::write(&path, "{}").unwrap();
     assert!(matches!(
@@ -193,7 +193,7 @@ proptest! {
 }
 
 #[test]
-fn the_format_of_version_9_is_unchanged() {
+fn the_format_of_version_10_is_unchanged() {
     let hex = |record: &Record| {
         postcard::to_stdvec(record)
             .unwrap()
@@ -206,10 +206,10 @@ fn the_format_of_version_9_is_unchanged() {
     let known = [
         "00010005".to_owned(),
         format!(
-            "0101000000000001016d010000000000030101010000000001c80103{blank}0102696400000473746f7000000000000000000000000000"
+            "0101000000000001016d010000000000030101010000000001c80103{blank}0102696400000473746f700000000000000000000000000000"
         ),
         format!(
-            "0101000100000001016d01000000000003e90701010000000001c80103{blank}01026964000109036375740e61667465722033206576656e747300000000000000000000000000"
+            "0101000100000001016d01000000000003e90701010000000001c80103{blank}01026964000109036375740e61667465722033206576656e74730000000000000000000000000000"
         ),
     ];
     assert_eq!(all, known);
@@ -346,6 +346,7 @@ fn any_outcome() -> impl Strategy<Value = Outcome> {
                 items: cached,
                 first_turn: reads % 3,
                 cacheable_tokens: counted_prompt,
+                prompt_hash: counted_prompt,
                 session_duration: counted_output.map(Nanos),
                 max_tokens,
                 request_id: response_id.clone(),

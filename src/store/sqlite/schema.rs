@@ -4,7 +4,7 @@ use llmscen_analysis::cells::{Form, columns};
 use llmscen_core::sample::SummaryStatistics;
 
 /// `PRAGMA user_version`; changes with the schema.
-pub const VERSION: i32 = 1;
+pub const VERSION: i32 = 2;
 
 /// Column of the gaps between token events, nanoseconds.
 const TOKEN_GAPS: &str = "token_gaps_ns";
@@ -23,7 +23,7 @@ CREATE TABLE runs (
 CREATE TABLE cases (
     case_id TEXT PRIMARY KEY, position INTEGER NOT NULL, is_stage INTEGER NOT NULL, labels TEXT NOT NULL, load TEXT NOT NULL,
     load_value REAL, load_axis TEXT NOT NULL, rounds INTEGER NOT NULL, scheduled INTEGER NOT NULL, ok INTEGER NOT NULL,
-    failed INTEGER NOT NULL, abandoned INTEGER NOT NULL, dropped INTEGER NOT NULL, warmup INTEGER NOT NULL,
+    failed INTEGER NOT NULL, abandoned INTEGER NOT NULL, dropped INTEGER NOT NULL, warmup INTEGER NOT NULL, cooldown INTEGER NOT NULL,
     valid INTEGER NOT NULL, audit TEXT NOT NULL, notes TEXT NOT NULL
 ) STRICT;
 CREATE TABLE parts (

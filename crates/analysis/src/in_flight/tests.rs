@@ -70,7 +70,6 @@ mod steady {
     use crate::fixture::{case, facts, stream, table};
     use crate::round::rounds;
     use llmscen_core::load::Arrival;
-    use llmscen_core::manifest::Part;
     use llmscen_core::outcome::Outcome;
     use llmscen_core::stage::{RateStage, UserStage};
     use llmscen_core::units::Nanos;
@@ -107,19 +106,11 @@ mod steady {
         let (table, case) = (table("a", &rows), case(Shape::Closed { users: 2 }));
         let rows = table.rows_of_case("a");
         let round = rounds(&rows, &facts(&case))[0];
-        let of = |shape: &Shape, part: Option<Part>| {
-            steady_extent(
-                &Round {
-                    part: part.as_ref(),
-                    ..round
-                },
-                &InFlight::count(round.rows),
-                shape,
-            )
-        };
-        let until = |ms: u64| Part {
-            sending_until_ns: Some(ms * 1_000_000),
-            ..Part::default()
+        let of = |shape: &Shape, duration: Option<u64>| {
+            let mut case = case.clone();
+            case.load.shape = shape.clone();
+            case.load.duration = duration.map(Nanos::from_millis);
+            steady_extent(&round, &InFlight::count(round.rows), &facts(&case))
         };
         let (closed, open) = (
             Shape::Closed { users: 2 },
@@ -128,21 +119,24 @@ mod steady {
                 arrival: Arrival::Poisson,
             },
         );
-        assert_eq!(of(&closed, Some(until(80))), Some((10_000_000, 70_000_000)));
+        assert_eq!(of(&closed, Some(80)), Some((10_000_000, 70_000_000)));
         assert_eq!(
-            of(&closed, Some(until(65))),
+            of(&closed, Some(65)),
             Some((10_000_000, 65_000_000)),
             "then nothing was sent"
         );
         assert_eq!(
             of(&closed, None),
-            Some((10_000_000, 40_000_000)),
-            "the last request left at 60 ms"
+            Some((10_000_000, 70_000_000)),
+            "the first user without a further request is free at 70 ms"
         );
         // The level is 1 for 50 of 90 ms, so that is an open loop's plateau.
-        assert_eq!(of(&open, Some(until(90))), Some((0, 90_000_000)));
-        assert_eq!(of(&Shape::Burst, Some(until(0))), None);
-        assert_eq!(steady_extent(&round, &InFlight(vec![(0, 0)]), &open), None);
+        assert_eq!(of(&open, Some(90)), Some((0, 90_000_000)));
+        assert_eq!(of(&Shape::Burst, None), Some((0, 60_000_000)));
+        assert_eq!(
+            steady_extent(&round, &InFlight(vec![(0, 0)]), &facts(&case)),
+            None
+        );
     }
 
     #[test]
@@ -156,7 +150,7 @@ mod steady {
             steady_extent(
                 &rounds(&rows, &facts(&case))[0],
                 &InFlight::count(&rows),
-                shape,
+                &facts(&case),
             )
             .is_some()
         };

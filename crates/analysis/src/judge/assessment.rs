@@ -30,6 +30,25 @@ impl Assessment {
         }
     }
 
+    /// Without a pass, a bound that would give one, and a number of requests that would.
+    pub(super) fn without_pass(self, note: impl Into<String>) -> Assessment {
+        if self.ruling == Ruling::Fail || self.observed.is_none() {
+            return self;
+        }
+        self.undecided(note)
+    }
+
+    /// Without a ruling, and without a number of requests that would give one.
+    pub(super) fn undecided(self, note: impl Into<String>) -> Assessment {
+        Assessment {
+            ruling: Ruling::Inconclusive,
+            bound: None,
+            need: None,
+            note: Some(note.into()),
+            ..self
+        }
+    }
+
     /// Replaces the note, where one is given.
     pub(super) fn with_note(self, note: Option<impl Into<String>>) -> Assessment {
         Assessment {

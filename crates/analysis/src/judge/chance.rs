@@ -32,10 +32,7 @@ fn pass_probability_of_check(check: &Check, sample: &Sample) -> f64 {
         let breaking = flags.iter().filter(|breaks| **breaks).count() as f64;
         return quantile_bound::chance(flags.len() as f64 / effect, breaking / effect, tail);
     }
-    let conditions = Conditions {
-        valid: true,
-        load: LoadKind::Other,
-    };
+    let conditions = Conditions::of(sample, LoadKind::Other);
     let ruling = |confidence| {
         rule(
             &Check {

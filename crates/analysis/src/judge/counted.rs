@@ -16,6 +16,10 @@ const FAIL_CAUTION: f64 = 2.0;
 const MARGIN: f64 = 1.5;
 const MARGIN_OF_FEW: f64 = 3.0;
 
+/// The note where correlation is longer than the run can show.
+pub(super) const TOO_SHORT: &str =
+    "the run is too short for the server's memory: measure for longer";
+
 /// Samples with their correlation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Samples {
@@ -134,9 +138,7 @@ impl Samples {
     fn note(&self) -> Option<String> {
         let (n, effective) = (self.n, self.effective());
         match () {
-            () if self.too_short => {
-                Some("the run is too short for the server's memory: measure for longer".into())
-            }
+            () if self.too_short => Some(TOO_SHORT.into()),
             () if self.too_few() => Some(format!(
                 "{n} correlated samples carry the information of about {effective:.0}; a verdict needs {MIN_EFFECTIVE:.0}"
             )),

@@ -28,28 +28,45 @@ pub(super) fn dependence(
     {
         return goodput_dependence(check, sample, limits);
     }
-    let (rounds, units): (Vec<u32>, Vec<Unit>) = requests(check, sample)
-        .into_iter()
-        .filter_map(|request| Some((request.round(), unit(request)?)))
-        .unzip();
-    design::dependence(&units, &rounds)
+    let (requests, units): (Vec<MeasuredRequest<'_>>, Vec<Unit>) =
+        ordered_requests(sample, check.subject.tags())
+            .into_iter()
+            .filter_map(|request| Some((request, unit(request)?)))
+            .unzip();
+    dependence_of_units(&requests, units)
 }
 
-/// A goodput is a quantile of how close each request is to its limits: where few requests break them, the closest ones show the
-/// dependence. The greatest dependence of the single limits counts, too: one limit may hide the bursts of another.
+/// The dependence of the values of requests in the order of [`ordered_requests`], one unit each.
+pub(super) fn dependence_of_units(
+    requests: &[MeasuredRequest<'_>],
+    units: Vec<Unit>,
+) -> Dependence {
+    let (rounds, times): (Vec<u32>, Vec<f64>) = requests
+        .iter()
+        .map(|request| (request.round(), request.scheduled_s()))
+        .unzip();
+    let parts: Vec<u32> = requests.iter().map(|request| request.part()).collect();
+    let units = design::without_plan(units, &parts);
+    design::dependence_over_time(&units, &rounds, &times)
+}
+
+/// Multiples of the share of requests that may break a goodput, of which the dependence is estimated.
+const CLOSE: [f64; 2] = [1.0, 2.0];
+
+/// A goodput is a quantile of how close each request is to the nearest of its limits: where few requests break them, the closest ones
+/// show the dependence. With several limits, twice as many show the bursts that one hides from another.
 fn goodput_dependence(check: &Check, sample: &Sample, limits: &[RequestLimit]) -> Dependence {
-    let requests: Vec<MeasuredRequest<'_>> = requests(check, sample)
+    let requests: Vec<MeasuredRequest<'_>> = ordered_requests(sample, &[])
         .into_iter()
-        .filter(|request| !request.left())
+        .filter(|request| request.is_hit_of(&check.subject).is_some())
         .collect();
-    let rounds: Vec<u32> = requests.iter().map(|request| request.round()).collect();
-    let dependence_on = |limits: &[RequestLimit]| {
-        let severities: Vec<f64> = requests
-            .iter()
-            .map(|&request| severity(request, limits))
-            .collect();
-        let quantile = select_quantile(&mut severities.clone(), check.limit)?;
-        let over = |severity: f64| {
+    let severities: Vec<f64> = requests
+        .iter()
+        .map(|&request| severity(request, limits))
+        .collect();
+    let dependence_beyond = |share: f64| {
+        let quantile = select_quantile(&mut severities.clone(), share)?;
+        let is_over = |severity: f64| {
             if quantile.is_infinite() {
                 severity == quantile
             } else {
@@ -57,21 +74,18 @@ fn goodput_dependence(check: &Check, sample: &Sample, limits: &[RequestLimit]) -
             }
         };
         let unit = |severity: &f64| Unit {
-            amount: f64::from(u8::from(over(*severity))),
+            amount: f64::from(u8::from(is_over(*severity))),
             weight: 1.0,
         };
-        Some(design::dependence(
-            &severities.iter().map(unit).collect::<Vec<Unit>>(),
-            &rounds,
-        ))
+        let units: Vec<Unit> = severities.iter().map(unit).collect();
+        Some(dependence_of_units(&requests, units))
     };
-    let each = limits
+    CLOSE
         .iter()
-        .filter(|_| limits.len() > 1)
-        .filter_map(|limit| dependence_on(std::slice::from_ref(limit)));
-    dependence_on(limits)
-        .into_iter()
-        .chain(each)
+        .take(limits.len().max(1))
+        .map(|times| 1.0 - times * (1.0 - check.limit))
+        .filter(|share| *share > 0.0)
+        .filter_map(dependence_beyond)
         .reduce(Dependence::or_greater)
         .unwrap_or(Dependence::NONE)
 }
@@ -79,7 +93,8 @@ fn goodput_dependence(check: &Check, sample: &Sample, limits: &[RequestLimit]) -
 /// The greatest ratio of a request's values to its limits; infinite where it failed or lacks a value.
 fn severity(request: MeasuredRequest<'_>, limits: &[RequestLimit]) -> f64 {
     let of_limit = |limit: &RequestLimit| match request.samples(limit.metric) {
-        [] if request.meets(std::slice::from_ref(limit)) => 0.0,
+        // Its pace is not measured.
+        [] if request.meets(std::slice::from_ref(limit)).is_none() => 0.0,
         [] => f64::INFINITY,
         values => {
             let ratio = |value: &f64| {
@@ -99,12 +114,15 @@ fn severity(request: MeasuredRequest<'_>, limits: &[RequestLimit]) -> f64 {
     }
 }
 
-/// The requests that a check is about, ordered by round and scheduled send.
-fn requests<'a>(check: &Check, sample: &'a Sample) -> Vec<MeasuredRequest<'a>> {
+/// The requests with these tags, ordered by round and scheduled send.
+pub(super) fn ordered_requests<'a>(
+    sample: &'a Sample,
+    tags: &[(String, String)],
+) -> Vec<MeasuredRequest<'a>> {
     let mut requests: Vec<MeasuredRequest<'_>> = sample
         .requests
         .iter()
-        .filter(|request| request.tags().match_all(check.subject.tags()))
+        .filter(|request| request.tags().match_all(tags))
         .collect();
     requests.sort_by(|a, b| {
         a.round()

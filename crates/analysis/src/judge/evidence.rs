@@ -82,10 +82,11 @@ pub(super) fn histogram_bound(check: &Check, sample: &Sample) -> Option<(StatVal
     seen.value().is_none().then_some((seen, signal.n))
 }
 
-/// Whether each request is ok and meets every limit, in the order of the requests, without those that the client cancelled.
+/// Whether each request is ok and meets every limit, in the order of the requests, without those that the client cancelled and those
+/// for which it is not measured.
 pub fn goodput_flags(requests: &MeasuredRequests, limits: &[RequestLimit]) -> Vec<bool> {
     kept(requests.iter())
-        .map(|request| request.meets(limits))
+        .filter_map(|request| request.meets(limits))
         .collect()
 }
 

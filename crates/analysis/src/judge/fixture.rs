@@ -2,13 +2,13 @@
 
 use crate::Sample;
 use crate::fixture::{TestRequest, sample_of};
-use crate::judge::rule::{Conditions, LoadKind};
+use crate::judge::rule::Conditions;
 use llmscen_core::check::{Check, Confidence, NoData, Op, RequestLimit, RequestSet, Subject};
 use llmscen_core::label::Labels;
 use llmscen_core::metric::{Metric, Stat};
 
 /// A check at 95 %.
-pub(super) fn check(metric: Metric, stat: Option<Stat>, op: Op, limit: f64) -> Check {
+pub(crate) fn check(metric: Metric, stat: Option<Stat>, op: Op, limit: f64) -> Check {
     of_subject(
         Subject::Metric {
             metric,
@@ -21,7 +21,7 @@ pub(super) fn check(metric: Metric, stat: Option<Stat>, op: Op, limit: f64) -> C
 }
 
 /// A goodput check at 95 %.
-pub(super) fn goodput(limits: Vec<RequestLimit>, op: Op, share: f64) -> Check {
+pub(crate) fn goodput(limits: Vec<RequestLimit>, op: Op, share: f64) -> Check {
     of_subject(Subject::Goodput(limits), op, share)
 }
 
@@ -42,15 +42,15 @@ fn of_subject(subject: Subject, op: Op, limit: f64) -> Check {
 }
 
 /// An unknown load.
-pub(super) fn conditions(valid: bool) -> Conditions {
+pub(crate) fn conditions(valid: bool) -> Conditions {
     Conditions {
         valid,
-        load: LoadKind::Other,
+        ..Conditions::default()
     }
 }
 
 /// A request that succeeded, with one value.
-pub(super) fn ok(metric: Metric, value: f64) -> TestRequest {
+pub(crate) fn ok(metric: Metric, value: f64) -> TestRequest {
     TestRequest {
         ok: true,
         values: vec![(metric, value)],
@@ -59,11 +59,11 @@ pub(super) fn ok(metric: Metric, value: f64) -> TestRequest {
 }
 
 /// A request that failed.
-pub(super) fn failed() -> TestRequest {
+pub(crate) fn failed() -> TestRequest {
     TestRequest::default()
 }
 
 /// A sample of these requests alone.
-pub(super) fn sample(requests: Vec<TestRequest>) -> Sample {
+pub(crate) fn sample(requests: Vec<TestRequest>) -> Sample {
     sample_of(requests)
 }

@@ -3,10 +3,11 @@
 use crate::judge::assessment::Assessment;
 use crate::measured_requests::MeasuredRequest;
 use crate::sample::Sample;
-use crate::sending::{Amounts, Flow};
-use llmscen_core::check::{Check, Ruling};
+use crate::scalars::exists;
+use crate::sending::{Amounts, Flow, WholeReason};
+use llmscen_core::check::{Check, Ruling, Subject};
 use llmscen_core::metric::Metric;
-use llmscen_core::stats::design::{Unit, ratio};
+use llmscen_core::stats::design::{Unit, ratio, without_plan};
 use llmscen_core::stats::long_run::{self, Arrivals, BINS, LEAST, LongRun, ROUNDS};
 use llmscen_core::stats::quantile::select_quantile;
 
@@ -17,7 +18,7 @@ pub(super) fn judge_ratio(check: &Check, units: &Units, observed: f64, level: f6
         ..Assessment::point(false, observed, units.n)
     };
     let Some(long_run) = &units.long_run else {
-        return too_few_for_bound(units, open);
+        return too_few_for_bound(check, units, open);
     };
     let (low, high) = long_run.ends(level);
     let (worst, best) = if check.op.is_ceiling() {
@@ -54,14 +55,23 @@ pub(super) fn judge_ratio(check: &Check, units: &Units, observed: f64, level: f6
     .with_note(note)
 }
 
-fn too_few_for_bound(units: &Units, open: Assessment) -> Assessment {
+fn too_few_for_bound(check: &Check, units: &Units, open: Assessment) -> Assessment {
     let missing = (LEAST as u64).saturating_sub(units.counted);
-    let what = match (units.counted == units.n, units.counted == 1) {
-        (true, true) => "request is",
-        (true, false) => "requests are",
-        (false, true) => "request that ended before sending stopped is",
-        (false, false) => "requests that ended before sending stopped are",
+    let noun = match check.subject {
+        Subject::Metric { metric, .. } if metric.is_session_rate() => "session",
+        _ => "request",
     };
+    let (s, is) = if units.counted == 1 {
+        ("", "is")
+    } else {
+        ("s", "are")
+    };
+    let ended = if units.counted == units.n {
+        ""
+    } else {
+        " that ended before sending stopped"
+    };
+    let what = format!("{noun}{s}{ended} {is}");
     let note = format!(
         "{} {what} too few for a bound; at least {LEAST} are required",
         units.counted
@@ -86,9 +96,9 @@ fn required(n: u64, observed: f64, end: f64, limit: f64) -> Option<u64> {
 /// A mean, or a throughput.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Units {
-    /// Number of requests.
+    /// Number of requests or sessions.
     pub n: u64,
-    /// Requests that the bound is based on: for a throughput those that ended in its window, else all.
+    /// Requests or sessions that the bound is based on: for a throughput those that ended in its window, else all.
     pub counted: u64,
     /// Whether the variance between rounds counts, too.
     pub by_round: bool,
@@ -96,26 +106,23 @@ pub(super) struct Units {
     pub observed: Option<f64>,
     /// The estimate with its standard errors; None with too few requests.
     pub long_run: Option<LongRun>,
+    /// Why a throughput is over whole rounds, of which no long-run value is known.
+    pub whole: Option<WholeReason>,
 }
 
 /// The mean of a metric over ok requests. The gaps of a request form one unit.
 pub(super) fn mean_units(requests: &[MeasuredRequest<'_>], metric: Metric) -> Units {
     let unit = |request: &MeasuredRequest<'_>| {
         let values = request.samples(metric);
-        (!values.is_empty()).then(|| {
-            (
-                request.round(),
-                Unit {
-                    amount: values.iter().sum(),
-                    weight: values.len() as f64,
-                },
-            )
+        (!values.is_empty()).then(|| Unit {
+            amount: values.iter().sum(),
+            weight: values.len() as f64,
         })
     };
-    mean_of_units(requests.iter().filter_map(unit).unzip())
+    mean_of_units(requests, unit)
 }
 
-/// A throughput, or the mean per-user throughput, over the requests that `tags` selects; None for other metrics.
+/// A throughput, the mean per-user throughput, or the cached share, over the requests that `tags` selects; None for other metrics.
 pub(super) fn throughput_units(
     requests: &[MeasuredRequest<'_>],
     metric: Metric,
@@ -125,23 +132,36 @@ pub(super) fn throughput_units(
     let scale = match metric {
         Metric::OutputTpsPerUser => {
             let unit = |request: &MeasuredRequest<'_>| {
-                Some((
-                    request.round(),
-                    Unit {
-                        amount: request.user_tps()?,
-                        weight: 1.0,
-                    },
-                ))
+                Some(Unit {
+                    amount: request.user_tps()?,
+                    weight: 1.0,
+                })
             };
-            return Some(mean_of_units(requests.iter().filter_map(unit).unzip()));
+            return Some(mean_of_units(requests, unit));
         }
-        metric if metric.is_rate() => share_of_gpus(metric, sample),
+        Metric::CachedShare => {
+            // Servers omit a count of 0.
+            let unit = |request: &MeasuredRequest<'_>| {
+                let unit = Unit {
+                    amount: request.value(Metric::CachedTokens).unwrap_or(0.0),
+                    weight: request.value(Metric::PromptTokens)?,
+                };
+                Some(unit).filter(|_| request.ok())
+            };
+            if !sample.scalars.contains_key(&metric) {
+                return Some(Units::default());
+            }
+            return Some(mean_of_units(requests, unit));
+        }
+        metric if metric.is_rate() => multiple_of_undivided(metric, sample),
         _ => return None,
     };
-    let known = requests
-        .iter()
-        .any(|request| request.ok() && request.credit(metric).is_some())
-        || metric == Metric::RequestThroughput;
+    let window = sample.throughput_window(metric);
+    let is_of_case = match metric.undivided() {
+        Metric::GoodputRate | Metric::SessionThroughput => sample.scalars.contains_key(&metric),
+        _ => true,
+    };
+    let known = is_of_case && exists(requests, metric, window.total());
     if !known || scale <= 0.0 {
         return Some(Units::default());
     }
@@ -150,19 +170,28 @@ pub(super) fn throughput_units(
         .iter()
         .filter(|flow| flow.tags().match_all(tags))
         .collect();
+    let ended = |amounts: &Amounts| match metric.is_session_rate() {
+        true => amounts.sessions,
+        false => amounts.ended,
+    };
     let ended: f64 = flows
         .iter()
         .flat_map(|flow| flow.bins.values())
-        .map(|amounts| amounts.ended)
+        .map(ended)
         .sum();
-    let arrivals = arrivals(&flows, &sample.sending, |bin| bin.amount(metric));
+    let arrivals = arrivals(&flows, &window.seconds, |bin| bin.amount(metric));
     let rate = long_run::rate(&arrivals, request_seconds(sample)).map(|rate| rate.scaled(scale));
+    let is_enough = ended >= long_run::LEAST as f64 && window.whole.is_none();
     Some(Units {
-        n: requests.len() as u64,
+        n: match metric.is_session_rate() {
+            true => requests.iter().filter(|one| one.begins_session()).count() as u64,
+            false => requests.len() as u64,
+        },
         counted: ended as u64,
         by_round: arrivals.len() >= ROUNDS,
         observed: rate.as_ref().map(|rate| rate.value),
-        long_run: rate.filter(|_| ended >= long_run::LEAST as f64),
+        long_run: rate.filter(|_| is_enough),
+        whole: window.whole,
     })
 }
 
@@ -193,7 +222,7 @@ fn arrivals(flows: &[&Flow], sending: &[f64], amount: impl Fn(&Amounts) -> f64) 
 }
 
 /// Median duration of the ok requests in seconds; 0 where none succeeded.
-fn request_seconds(sample: &Sample) -> f64 {
+pub(super) fn request_seconds(sample: &Sample) -> f64 {
     let mut took: Vec<f64> = sample
         .requests
         .iter()
@@ -203,8 +232,8 @@ fn request_seconds(sample: &Sample) -> f64 {
     select_quantile(&mut took, 0.5).unwrap_or(0.0)
 }
 
-/// One over the number of GPUs for a throughput per GPU, 0 where the number is unknown; 1 for other throughputs.
-fn share_of_gpus(metric: Metric, sample: &Sample) -> f64 {
+/// The factor from [`Metric::undivided`]: one over the number of GPUs, or 3600 per hour; 0 where it is unknown.
+fn multiple_of_undivided(metric: Metric, sample: &Sample) -> f64 {
     if metric == metric.undivided() {
         return 1.0;
     }
@@ -220,7 +249,18 @@ fn share_of_gpus(metric: Metric, sample: &Sample) -> f64 {
         .map_or(0.0, |(one, all)| one / all)
 }
 
-fn mean_of_units((rounds, units): (Vec<u32>, Vec<Unit>)) -> Units {
+/// `unit`: that of a request; None where it has none.
+fn mean_of_units(
+    requests: &[MeasuredRequest<'_>],
+    unit: impl Fn(&MeasuredRequest<'_>) -> Option<Unit>,
+) -> Units {
+    let known = requests.iter().filter_map(|request| {
+        let strata = (request.round(), request.part());
+        Some((strata, unit(request)?))
+    });
+    let (strata, units): (Vec<(u32, u32)>, Vec<Unit>) = known.unzip();
+    let (rounds, parts): (Vec<u32>, Vec<u32>) = strata.into_iter().unzip();
+    let units = without_plan(units, &parts);
     let n = units.len() as u64;
     let observed = units
         .iter()
@@ -233,6 +273,7 @@ fn mean_of_units((rounds, units): (Vec<u32>, Vec<Unit>)) -> Units {
         by_round,
         observed,
         long_run: long_run::mean(&units, &rounds),
+        whole: None,
     }
 }
 

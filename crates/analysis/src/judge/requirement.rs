@@ -52,6 +52,9 @@ pub fn required_samples(check: &Check) -> Option<u64> {
     }
 }
 
+/// The quantile from which on a closed loop is expected to have the greater design effect.
+const FAR_QUANTILE: f64 = 0.99;
+
 /// The design effect to expect of a check's samples under a load, before anything was measured.
 pub fn usual_design_effect(check: &Check, closed: bool) -> f64 {
     match &check.subject {
@@ -67,9 +70,20 @@ pub fn usual_design_effect(check: &Check, closed: bool) -> f64 {
             metric: Metric::Tpot | Metric::Ntpot | Metric::DecodeTps,
             ..
         } => 5.0,
-        _ if closed => 1.0,
-        _ => 3.0,
+        _ if !closed => 3.0,
+        // Of the few requests in a far tail, more share a moment.
+        Subject::Metric {
+            stat: Some(Stat::Quantile(share)),
+            ..
+        } => usual_closed_effect(*share),
+        Subject::Goodput(_) => usual_closed_effect(check.limit),
+        _ => 1.0,
     }
+}
+
+fn usual_closed_effect(share: f64) -> f64 {
+    let is_far = share.max(1.0 - share) >= FAR_QUANTILE;
+    if is_far { 3.0 } else { 2.0 }
 }
 
 fn is_throughput(metric: Metric) -> bool {

@@ -2,11 +2,14 @@
 
 use crate::judge::assessment::Assessment;
 use crate::judge::cost::CostLimit;
-use crate::judge::counted::{Samples, judge_quantile, judge_share, stricter};
+use crate::judge::counted::{Samples, TOO_SHORT, judge_quantile, judge_share, stricter};
 use crate::judge::design_effect;
+use crate::judge::ends::without_ends;
 use crate::judge::evidence::{
     Evidence, estimate, goodput_flags, histogram_bound, point_only_reason,
 };
+use crate::judge::overload::{self, Queue};
+use crate::judge::paired::judge_answers;
 use crate::judge::ratio::judge_ratio;
 use crate::judge::relative::judge_relative;
 use crate::sample::Sample;
@@ -16,8 +19,9 @@ use llmscen_core::check::{
 use llmscen_core::early_stop::Aborted;
 use llmscen_core::load::Shape;
 use llmscen_core::metric::{Metric, Scope, Stat};
-use llmscen_core::stats::quantile::select_quantile;
+use llmscen_core::stats::quantile::{rank, select_quantile};
 use llmscen_core::telemetry::StatValue;
+use llmscen_core::units::Unit;
 
 /// The note of a verdict that the self-audit invalidates.
 pub const REJECTED: &str = "not judged: the self-audit failed";
@@ -25,9 +29,9 @@ pub const REJECTED: &str = "not judged: the self-audit failed";
 /// The note of a default objective that failed.
 const DEFAULT_FAILED: &str = "a default, because no objective in `slo` limits failures; `slo_defaults.error_rate` changes it";
 
-/// A quantile with a tail of at most this share should have [`RARE_TAIL_SAMPLES`] samples.
+/// A quantile with a tail of at most this share should have [`TAIL_SAMPLES`] samples in it.
 const RARE_TAIL: f64 = 0.0100001;
-const RARE_TAIL_SAMPLES: u64 = 1000;
+const TAIL_SAMPLES: u64 = 10;
 
 /// Effective samples of the median from which the correlation time of an open loop is short compared with its run.
 const SHORT_MEMORY_SAMPLES: f64 = 100.0;
@@ -71,67 +75,105 @@ fn assess(check: &Check, sample: &Sample, conditions: &Conditions) -> Assessment
     if let Some(limit) = CostLimit::of(check, sample) {
         return limit.to_cost(assess(&limit.check, sample, conditions));
     }
-    let evidence = Evidence::collect(check, sample);
-    match unanswered(check, sample) {
-        0 => assess_evidence(check, sample, conditions, evidence),
-        unanswered => assess_with_unanswered(check, sample, conditions, evidence, unanswered),
+    let judge = |sample: &Sample| {
+        let evidence = Evidence::collect(check, sample);
+        match unmeasured(check, sample) {
+            0 => assess_evidence(check, sample, conditions, evidence),
+            unmeasured => assess_with_unmeasured(check, sample, conditions, evidence, unmeasured),
+        }
+    };
+    let judged = without_ends((check, sample), conditions.load, judge(sample), judge);
+    match conditions.overload_note(check) {
+        Some(note) => judged.without_pass(note),
+        None => judged,
     }
 }
 
-/// Replies of reasoning alone, if the check is on the time to their answer.
-fn unanswered(check: &Check, sample: &Sample) -> usize {
-    let Subject::Metric {
-        metric: Metric::TimeToFirstAnswer,
-        tags,
-        ..
-    } = &check.subject
-    else {
-        return 0;
-    };
+/// Requests whose value is unknown: replies of reasoning alone, if the check is on the time to their answer, and replies without a pace,
+/// if it is on a goodput that limits it.
+fn unmeasured(check: &Check, sample: &Sample) -> usize {
     let requests = sample.requests.iter();
-    requests
-        .filter(|request| request.is_reasoning_alone() && request.tags().match_all(tags))
-        .count()
+    match &check.subject {
+        Subject::Metric {
+            metric: Metric::TimeToFirstAnswer,
+            tags,
+            ..
+        } => requests
+            .filter(|request| request.is_reasoning_alone() && request.tags().match_all(tags))
+            .count(),
+        Subject::Goodput(limits) => requests
+            .filter(|request| !request.left() && request.meets(limits).is_none())
+            .count(),
+        _ => 0,
+    }
 }
 
-/// Replies that ended within their reasoning would have answered later, at an unknown time. The ruling stands where it is the same with
-/// and without them; otherwise the limit is not measured.
-fn assess_with_unanswered(
+/// Replies that ended within their reasoning would have answered later, at an unknown time, and those without a pace may be good or not.
+/// The ruling stands where it is the same with and without them, whatever they are; otherwise the limit is not measured.
+fn assess_with_unmeasured(
     check: &Check,
     sample: &Sample,
     conditions: &Conditions,
     evidence: Evidence,
-    unanswered: usize,
+    unmeasured: usize,
 ) -> Assessment {
-    let (answered, is_mean) = match evidence.clone() {
-        Evidence::Values(mut values, stat) => {
+    let is_share = matches!(evidence, Evidence::Share { .. });
+    let reason = match (is_share, unmeasured) {
+        (true, 1) => "1 reply has no pace".to_owned(),
+        (true, n) => format!("{n} replies have no pace"),
+        (false, 1) => "1 reply is reasoning alone, without an answer".to_owned(),
+        (false, n) => format!("{n} replies are reasoning alone, without an answer"),
+    };
+    // The first one is reported, and the last one of values, or the first share, is without those replies.
+    let possible = match evidence {
+        Evidence::Share { hits, n } => {
+            let more = unmeasured as u64;
+            let shares = [(hits, n), (hits, n + more), (hits + more, n + more)];
+            shares.map(|(hits, n)| Evidence::Share { hits, n }).to_vec()
+        }
+        Evidence::Values(values, stat) => {
             // Failed requests are infinite too.
-            let mut left = unanswered;
-            values.retain(|value| {
+            let mut left = unmeasured;
+            let mut answered = values.clone();
+            answered.retain(|value| {
                 let is_unanswered = value.is_infinite() && left > 0;
                 left -= usize::from(is_unanswered);
                 !is_unanswered
             });
-            (Evidence::Values(values, stat), false)
+            [values, answered]
+                .map(|values| Evidence::Values(values, stat))
+                .to_vec()
         }
-        other => (other, true),
+        // A mean is not measured.
+        other => vec![other],
     };
-    let with = assess_evidence(check, sample, conditions, evidence);
-    let without = assess_evidence(check, sample, conditions, answered);
-    if without.observed.is_some() && with.ruling == without.ruling && !is_mean {
-        return with;
-    }
-    let replies = match unanswered {
-        1 => "1 reply is".to_owned(),
-        n => format!("{n} replies are"),
+    let judged: Vec<Assessment> = possible
+        .into_iter()
+        .map(|evidence| assess_evidence(check, sample, conditions, evidence))
+        .collect();
+    let known = if is_share {
+        judged.first()
+    } else {
+        judged.last()
     };
-    let note = format!("not measured: {replies} reasoning alone, without an answer");
-    Assessment {
-        ruling: Ruling::Inconclusive,
-        bound: None,
-        need: None,
-        note: Some(note),
-        ..without
+    let Some(known) = known.cloned() else {
+        return without_data(check);
+    };
+    let same = judged.iter().all(|other| other.ruling == known.ruling);
+    let undecided = known.ruling == Ruling::Inconclusive || known.observed.is_none();
+    let stands = match is_share {
+        true => same || undecided,
+        false => judged.len() > 1 && same && known.observed.is_some(),
+    };
+    match judged.into_iter().next().filter(|_| stands) {
+        Some(reported) => reported,
+        None => Assessment {
+            ruling: Ruling::Inconclusive,
+            bound: None,
+            need: None,
+            note: Some(format!("not measured: {reason}")),
+            ..known
+        },
     }
 }
 
@@ -142,29 +184,45 @@ fn assess_evidence(
     mut evidence: Evidence,
 ) -> Assessment {
     let (Some(observed), n) = estimate(&mut evidence) else {
-        return without_data(check, sample);
+        return without_data(check);
     };
     let on_failed = (observed.is_infinite() && check.of == RequestSet::Scheduled).then_some(
         "this value falls on a failed request; failed requests exceed any limit (`of: scheduled`)",
     );
+    if let (Evidence::Ratio(units), Confidence::Level(_)) = (&evidence, check.confidence)
+        && let Some(whole) = units.whole
+    {
+        let note = format!("the value is over {whole}");
+        return Assessment {
+            ruling: Ruling::Inconclusive,
+            ..Assessment::point(false, observed, n)
+        }
+        .with_note(Some(note));
+    }
     if let Some(relative) = &check.relative {
+        if let Some(judged) = judge_answers(check, relative, sample, observed) {
+            return judged;
+        }
         let dependence = design_effect::dependence(check, sample, &evidence, observed);
         return judge_relative(check, relative, evidence, (observed, n, dependence))
             .with_note(on_failed);
     }
+    let is_open_loop = conditions.load == LoadKind::Arrivals;
+    let long_memory = conditions.queue.has_long_memory && overload::limits_waits(check);
     let samples = |evidence: &Evidence, level| {
         let dependence = design_effect::dependence(check, sample, evidence, observed);
         // The median is searched last: gaps may be millions.
         let queue_is_bounded = match conditions.load {
-            LoadKind::FixedUsers => has_bounded_queue(check, sample),
+            LoadKind::FixedUsers | LoadKind::ChangingUsers => has_bounded_queue(check, sample),
             LoadKind::Arrivals => {
                 !dependence.long
+                    && !long_memory
                     && has_bounded_queue(check, sample)
                     && has_short_memory(check, sample, evidence, level)
             }
             LoadKind::Other => false,
         };
-        let too_short = conditions.load == LoadKind::Arrivals && dependence.long;
+        let too_short = is_open_loop && dependence.long || long_memory;
         Samples {
             queue_is_bounded,
             too_short,
@@ -192,7 +250,14 @@ fn assess_evidence(
                     .and_then(|margin| strict_hits(check, sample, margin));
                 judge_share(check, hits, strict, (samples, level))
             }
-            Evidence::Ratio(units) => judge_ratio(check, &units, observed, level),
+            Evidence::Ratio(units) => {
+                let judged = judge_ratio(check, &units, observed, level);
+                if long_memory {
+                    judged.without_pass(TOO_SHORT)
+                } else {
+                    judged
+                }
+            }
             Evidence::Values(..) | Evidence::Figure(..) => point,
         },
     };
@@ -202,9 +267,10 @@ fn assess_evidence(
     judged.with_note(unasked.then_some(DEFAULT_FAILED))
 }
 
-/// The note of a verdict on a rare tail from few samples: it is valid, but should not be published.
+/// The note of a verdict on a rare tail with few samples in it.
 fn few_samples_note(check: &Check, judged: &Assessment) -> Option<String> {
     let Subject::Metric {
+        metric,
         stat: Some(Stat::Quantile(p)),
         ..
     } = check.subject
@@ -212,10 +278,20 @@ fn few_samples_note(check: &Check, judged: &Assessment) -> Option<String> {
         return None;
     };
     let decided = matches!(judged.ruling, Ruling::Pass | Ruling::Fail) && judged.bound.is_some();
-    let is_few = judged.n < RARE_TAIL_SAMPLES && p.min(1.0 - p) <= RARE_TAIL && 0.0 < p && p < 1.0;
-    (decided && judged.note.is_none() && is_few).then(|| {
-        let n = judged.n;
-        format!("decided by {n} samples; draft-gaikwad-llm-benchmarking-methodology requires at least {RARE_TAIL_SAMPLES}")
+    let is_rare = p.min(1.0 - p) <= RARE_TAIL && 0.0 < p && p < 1.0;
+    let below = rank(judged.n.max(1) as usize, p) as u64;
+    let (tail, what) = match (p > 0.5, metric.unit(), metric.per()) {
+        (false, ..) => (below, "lowest value"),
+        (true, _, Scope::Gap) => (judged.n - below, "longest gap"),
+        (true, Unit::Millis, _) => (judged.n - below, "slowest request"),
+        (true, ..) => (judged.n - below, "highest value"),
+    };
+    (decided && judged.note.is_none() && is_rare && tail < TAIL_SAMPLES).then(|| {
+        let quantile = Stat::Quantile(p);
+        match tail {
+            0 | 1 => format!("{quantile} rests on the {what}"),
+            tail => format!("{quantile} rests on the {tail} {what}s"),
+        }
     })
 }
 
@@ -322,10 +398,8 @@ fn is_floor(op: Op) -> bool {
     matches!(op, Op::More | Op::AtLeast)
 }
 
-fn without_data(check: &Check, sample: &Sample) -> Assessment {
-    const NO_WINDOW: &str = "no request succeeded before sending stopped, so there is no throughput: send more requests, or measure for longer";
+fn without_data(check: &Check) -> Assessment {
     let (ruling, note) = match check.no_data {
-        NoData::Fail if has_no_window(check, sample) => (Ruling::Inconclusive, NO_WINDOW),
         NoData::Fail => (Ruling::Fail, "no data"),
         NoData::Inconclusive => (Ruling::Inconclusive, "no data"),
         NoData::Pass => (
@@ -344,20 +418,13 @@ fn without_data(check: &Check, sample: &Sample) -> Assessment {
     }
 }
 
-/// Whether a throughput is missing although requests succeeded.
-fn has_no_window(check: &Check, sample: &Sample) -> bool {
-    let is_windowed = matches!(&check.subject, Subject::Metric { metric, .. } if Metric::WINDOWED.contains(metric));
-    is_windowed
-        && sample.requests.iter().any(|request| request.ok())
-        && !sample.sending.is_empty()
-        && sample.sending.iter().all(|seconds| *seconds <= 0.0)
-}
-
 /// How the load of a case bounds the server's queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LoadKind {
     /// A closed loop: at most one request of each user is in the queue.
     FixedUsers,
+    /// The same with a number of users that changes by plan.
+    ChangingUsers,
     /// An open loop at one rate: the queue starts empty and may grow without bound.
     Arrivals,
     /// A load that changes with time, or an unknown one.
@@ -369,7 +436,8 @@ impl LoadKind {
     /// The kind of a load shape.
     pub fn of_shape(shape: &Shape) -> LoadKind {
         match shape {
-            Shape::Closed { .. } | Shape::Users { .. } => LoadKind::FixedUsers,
+            Shape::Closed { .. } => LoadKind::FixedUsers,
+            Shape::Users { .. } => LoadKind::ChangingUsers,
             _ if shape.constant_rate().is_some() => LoadKind::Arrivals,
             Shape::Open { .. }
             | Shape::Burst
@@ -382,12 +450,37 @@ impl LoadKind {
 }
 
 /// The conditions of a measurement.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Conditions {
     /// Whether the self-audit accepted the measurement.
     pub valid: bool,
-    /// Kind of load.
-    pub load: LoadKind,
+    pub(super) load: LoadKind,
+    pub(super) queue: Queue,
+}
+
+impl Conditions {
+    /// Whether the server's queue grows, so that a check cannot pass.
+    pub fn is_overloaded(&self, check: &Check) -> bool {
+        self.overload_note(check).is_some()
+    }
+
+    fn overload_note(&self, check: &Check) -> Option<String> {
+        match check.confidence {
+            Confidence::Level(level) => self.queue.overload_note(check, level),
+            Confidence::Point => None,
+        }
+    }
+
+    /// The conditions of a valid measurement, with this sample, under this kind of load.
+    pub fn of(sample: &Sample, load: LoadKind) -> Conditions {
+        // A load that changes by plan has no one number of requests in flight.
+        let queue = (load == LoadKind::Arrivals).then(|| Queue::of(sample));
+        Conditions {
+            valid: true,
+            load,
+            queue: queue.unwrap_or_default(),
+        }
+    }
 }
 
 // Cases that were not measured completely.

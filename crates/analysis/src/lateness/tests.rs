@@ -44,7 +44,7 @@ fn ends(outcome: &Outcome, workers: &[&[(u64, u64)]], accepted: Accepted) -> Opt
     };
     let own = sample_case(&table, &facts);
     let late = measure_lateness(&table, &facts, accepted)?;
-    let [slow, fast] = [End::Slow, End::Fast].map(|end| late.shift(&own, end, 0.0));
+    let [slow, fast] = [End::Slow, End::Fast].map(|end| late.shift(&own, end, 0.0, 0.0));
     Some([slow, own, fast])
 }
 
@@ -225,18 +225,18 @@ fn a_server_may_have_been_faster_by_the_load_that_was_not_there() {
     };
     let mut own = sample_case(&table, &facts);
     // One request has no throughput.
-    own.sending = vec![0.1];
+    own.requests_window.seconds = vec![0.1];
     own.scalars.insert(Metric::OutputTps, 30.0);
     let late = measure_lateness(&table, &facts, Accepted::default()).unwrap();
     let (slow, fast) = (
-        late.shift(&own, End::Slow, 0.2),
-        late.shift(&own, End::Fast, 0.2),
+        late.shift(&own, End::Slow, 0.2, 0.0),
+        late.shift(&own, End::Fast, 0.2, 0.0),
     );
     let of = |sample: &Sample| {
         (
             sample.scalars[&Metric::OutputTps],
             sample.windows[0],
-            sample.sending[0],
+            sample.requests_window.seconds[0],
         )
     };
     assert_eq!(
@@ -290,7 +290,7 @@ fn stalls_of_a_shard_delay_only_its_own_requests() {
     )
     .unwrap();
     let sample = sample_case(&table, &facts);
-    let fast = late.shift(&sample, End::Fast, 0.0);
+    let fast = late.shift(&sample, End::Fast, 0.0, 0.0);
     let ttft: Vec<f64> = fast.requests.values(Metric::Ttft).collect();
     assert_eq!(ttft, [50.0, 30.0]);
 }

@@ -258,7 +258,7 @@ mod live {
         let table = table("a", &rows);
         let stored = table.rows_of_case("a").into_iter().map(|row| {
             let mut requests = MeasuredRequests::default();
-            requests.push_row(&row, 0.0, |metric| {
+            requests.push_row(&row, (0.0, 0), |metric| {
                 output_lengths::applies(metric, &row, None)
             });
             requests

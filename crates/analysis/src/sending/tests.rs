@@ -1,14 +1,26 @@
 mod sending {
     use super::super::*;
     use crate::fixture::{case, failed, outcome, stream, table, warmup};
-    use crate::sample::sample_case;
+    use crate::judge::fixture::{check, conditions};
+    use crate::judge::rule;
+    use crate::round::rounds;
+    use crate::sample::{Sample, sample_case};
+    use llmscen_core::check::{Op, Ruling};
+    use llmscen_core::dataset::Turns;
     use llmscen_core::load::{Arrival, Load};
     use llmscen_core::manifest::Part;
     use llmscen_core::metric::Metric;
     use llmscen_core::outcome::{FailureKind, Outcome};
     use llmscen_core::units::Nanos;
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
 
     const MS: u64 = 1_000_000;
+
+    /// The window of steady sending of requests.
+    fn steady_of(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Option<Range<u64>> {
+        steady_window(round, &flights(round, facts, Unit::Request), facts)
+    }
 
     /// The window in milliseconds.
     fn window(
@@ -29,8 +41,7 @@ mod sending {
             parts: &parts,
             until: None,
         };
-        throughput_window(&rounds(&rows, &facts)[0], &facts)
-            .map(|own| (own.start / MS, own.end / MS))
+        steady_of(&rounds(&rows, &facts)[0], &facts).map(|own| (own.start / MS, own.end / MS))
     }
 
     fn plain(rows: &[Outcome], shape: Shape) -> Option<(u64, u64)> {
@@ -148,11 +159,17 @@ mod sending {
             until: None,
         };
         let rounds = rounds(&rows, &facts);
-        assert_eq!(
-            throughput_window(&rounds[0], &facts),
-            Some(82 * MS..182 * MS)
-        );
-        let sum = flows(&rounds, &facts)
+        let steady = steady_of(&rounds[0], &facts);
+        assert_eq!(steady, Some(82 * MS..182 * MS));
+        let window = ThroughputWindow {
+            spans: vec![steady],
+            ..ThroughputWindow::default()
+        };
+        let windows = Windows {
+            requests: &window,
+            sessions: &window,
+        };
+        let sum = flows(&rounds, &windows, &facts)
             .iter()
             .flat_map(|flow| flow.bins.values())
             .fold(Amounts::default(), |mut sum, own| {
@@ -165,54 +182,194 @@ mod sending {
             Amounts {
                 ended: 2.0,
                 requests: 1.0,
-                items: 0.0,
-                audio: 0.0,
                 output: 6.0,
                 input: 10.0,
-                total: 16.0,
                 billed: 6.0,
-                billed_total: 16.0
+                ..Amounts::default()
             }
         );
-        let seen = sample_case(&table, &facts).scalars;
-        let of = |metric| seen[&metric];
-        assert_eq!(
-            [
-                Metric::OutputTps,
-                Metric::TotalTps,
-                Metric::RequestThroughput
-            ]
-            .map(of),
-            [60.0, 160.0, 10.0]
-        );
-        assert_eq!(
-            (of(Metric::ThroughputWindow), of(Metric::OutputTpsWithDrain)),
-            (0.1, 8.0 / 0.182)
-        );
+        assert_eq!(sum.amount(Metric::TotalTps), 16.0);
+    }
+
+    #[test]
+    fn a_window_of_fewer_than_three_durations_is_the_whole_run() {
+        // 50 users, 75 requests of a second: the window of steady sending is the millisecond of the second wave.
+        let row = |k: u64| {
+            let sent = k / 50 * 1000 + k % 50 / 49;
+            stream(k, sent, &[sent + 500, sent + 1000])
+        };
+        let of = |n: u64, users: u32| {
+            let rows: Vec<Outcome> = (0..n).map(row).collect();
+            let case = case(Shape::Closed { users });
+            sample_case(&table("a", &rows), &crate::fixture::facts(&case))
+        };
+        let seen = of(75, 50);
+        let WholeReason::TooShort {
+            seconds, duration, ..
+        } = seen.requests_window.whole.unwrap()
+        else {
+            panic!("{seen:?}");
+        };
+        assert!(seconds <= 0.001 && duration == 1.0);
+        let rate = |seen: &Sample, metric| seen.scalars[&metric];
+        for (metric, with_drain) in [
+            (
+                Metric::RequestThroughput,
+                Metric::RequestThroughputWithDrain,
+            ),
+            (Metric::OutputTps, Metric::OutputTpsWithDrain),
+            (Metric::TotalTps, Metric::TotalTpsWithDrain),
+        ] {
+            assert_eq!(rate(&seen, metric), rate(&seen, with_drain), "{metric}");
+        }
+        assert_eq!(rate(&seen, Metric::RequestThroughput), 75.0 / 2.0);
+        // Four and a half waves: the window has three whole ones.
+        let seen = of(225, 50);
+        assert_eq!(seen.requests_window.whole, None);
+        assert_eq!(rate(&seen, Metric::RequestThroughput), 50.0);
+    }
+
+    #[test]
+    fn sessions_count_from_the_first_complete_one() {
+        // One user, ten sessions of two turns of a second each: the first ends after two seconds, its first turn after one.
+        let turn = |k: u64| Outcome {
+            seq: k / 2,
+            turn: (k % 2) as u32,
+            turns: 2,
+            ..stream(k / 2, k * 1000, &[k * 1000 + 500, k * 1000 + 1000])
+        };
+        let of = |n: u64| {
+            let rows: Vec<Outcome> = (0..n).map(turn).collect();
+            let mut case = case(Shape::Closed { users: 1 });
+            case.dataset.turns = Some(Turns::default());
+            sample_case(&table("a", &rows), &crate::fixture::facts(&case))
+        };
+        let seen = of(20);
+        assert_eq!(seen.sessions_window.seconds, [18.0]);
+        assert_eq!(seen.scalars[&Metric::SessionThroughput], 0.5);
+        assert_eq!(seen.scalars[&Metric::RequestThroughput], 1.0);
+        // Two more sessions are two durations.
+        let seen = of(6);
+        let whole = WholeReason::TooShort {
+            unit: Unit::Session,
+            seconds: 4.0,
+            duration: 2.0,
+        };
+        assert_eq!(seen.sessions_window.whole, Some(whole));
+        assert_eq!(seen.requests_window.whole, None);
+        assert_eq!(seen.scalars[&Metric::SessionThroughput], 3.0 / 6.0);
+        let words = "Sessions per hour are over the whole run, start and drain included. Sending was steady for 2.0 mean durations of a \
+                     session, and 3 are required: measure for longer; users need at least 10 sessions each.";
+        assert_eq!(window_notes(&seen), [words]);
+    }
+
+    /// A closed loop of requests with these durations in milliseconds; where `refused`, every third is refused within one.
+    fn closed_loop(users: usize, durations: &[u64], refused: bool) -> Vec<Outcome> {
+        let mut free = vec![0; users];
+        let send = |(k, took): (usize, &u64)| {
+            let user = (0..users).min_by_key(|user| free[*user]).unwrap();
+            let sent = free[user];
+            let is_refused = refused && k % 3 == 2;
+            free[user] += if is_refused { 1 } else { *took };
+            let row = stream(k as u64, sent, &[sent + took / 2, sent + took]);
+            if !is_refused {
+                return row;
+            }
+            let mut lost = failed(k as u64, FailureKind::Http5xx);
+            lost.timeline = row.timeline;
+            lost.timeline.end = Nanos::from_millis(sent + 1);
+            lost
+        };
+        durations.iter().enumerate().map(send).collect()
+    }
+
+    #[test]
+    fn no_throughput_is_above_what_the_users_can_have() {
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        for users in [8, 64, 256] {
+            for tenths in [10, 15, 20, 30, 45, 50, 73, 100, 500] {
+                for (drawn, refused) in [(false, false), (true, false), (false, true), (true, true)]
+                {
+                    let n = users * tenths / 10;
+                    let mut draw = || match drawn {
+                        true => rng.random_range(100..1900),
+                        false => rng.random_range(990..1010),
+                    };
+                    let durations: Vec<u64> = (0..n).map(|_| draw()).collect();
+                    let rows = closed_loop(users, &durations, refused);
+                    let took = |row: &Outcome| {
+                        (row.timeline.end.0 - row.timeline.sent.unwrap().0) as f64 / 1e9
+                    };
+                    let ok: Vec<f64> = rows
+                        .iter()
+                        .filter(|row| row.end.is_ok())
+                        .map(took)
+                        .collect();
+                    let ceiling = users as f64 / mean(&ok).unwrap();
+                    let case = case(Shape::Closed {
+                        users: users as u32,
+                    });
+                    let seen = sample_case(&table("a", &rows), &crate::fixture::facts(&case));
+                    let rate = seen.scalars[&Metric::RequestThroughput];
+                    let at = format!(
+                        "{users} users, {tenths} ÷ 10 each, drawn {drawn}, refused {refused}"
+                    );
+                    assert!(rate <= 1.05 * ceiling, "{at}: {rate} of {ceiling}");
+                    let least = match (drawn, tenths) {
+                        (_, 0..=20) => 0.3,
+                        (true, _) => 0.5,
+                        (false, _) => 0.8,
+                    };
+                    assert!(rate >= least * ceiling, "{at}: {rate} of {ceiling}");
+                    let floor = check(Metric::RequestThroughput, None, Op::AtLeast, 1.06 * ceiling);
+                    let ruling = rule(&floor, &seen, &conditions(true)).ruling;
+                    assert_ne!(ruling, Ruling::Pass, "{at}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_throughput_against_littles_law_is_that_of_the_whole_run() {
+        // One user: long replies at first, then short ones, of which the window has more than the mean duration allows.
+        let mut at = 0;
+        let mut row = |k: u64| {
+            let took = if k < 2 { 4000 } else { 100 };
+            at += took;
+            stream(k, at - took, &[at - took + 50, at])
+        };
+        let rows: Vec<Outcome> = (0..60).map(&mut row).collect();
+        let case = case(Shape::Closed { users: 1 });
+        let seen = sample_case(&table("a", &rows), &crate::fixture::facts(&case));
+        // 59 in 9.8 s, of 0.23 s on average: 1.38 in flight.
+        assert_eq!(seen.requests_window.whole, Some(WholeReason::AboveLittle));
+        assert_eq!(seen.scalars[&Metric::RequestThroughput], 60.0 / 13.8);
     }
 
     #[test]
     fn a_drain_of_more_than_one_percent_is_told() {
+        // Two users, twelve requests of a second; the last one takes longer.
         let actual = |last: u64| {
-            let rows = [
-                stream(0, 0, &[50, 1000]),
-                stream(1, 0, &[70, last]),
-                stream(2, 1000, &[1100, 2000]),
-            ];
+            let row = |k: u64| {
+                let sent = k / 2 * 1000;
+                let end = if k == 11 { last } else { sent + 1000 };
+                stream(k, sent, &[sent + 50, end])
+            };
+            let rows: Vec<Outcome> = (0..12).map(row).collect();
             let (table, case) = (table("a", &rows), case(TWO));
-            drain_note(
+            window_notes(&sample_case(
                 &table,
                 &CaseFacts {
                     case: &case,
                     parts: &[],
                     until: None,
                 },
-            )
+            ))
         };
-        assert_eq!(actual(2020), None);
-        let words = "The drain took 0.500 s after sending stopped, 20.0 % of the run. Throughputs exclude it; the metrics \
+        assert_eq!(actual(6020), [""; 0]);
+        let words = "The drain took 0.500 s after sending stopped, 7.7 % of the run. Throughputs exclude it; the metrics \
                      `…_with_drain` include it.";
-        assert_eq!(actual(2500).as_deref(), Some(words));
+        assert_eq!(actual(6500), [words]);
     }
 
     #[test]

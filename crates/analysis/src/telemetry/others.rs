@@ -148,11 +148,6 @@ pub(crate) fn page_figure(
                 .or_insert(new);
         }
     }
-    let mean = |totals: &Totals| {
-        (totals.seconds > 0.0)
-            .then(|| totals.area / totals.seconds)
-            .or_else(|| (totals.min == totals.max).then_some(totals.min))
-    };
     let all = totals.values();
     let count = all.len() as f64;
     let value = match wanted.stat {
@@ -161,7 +156,7 @@ pub(crate) fn page_figure(
             .map(|totals| (totals.seconds > 0.0).then(|| totals.increase / totals.seconds))
             .sum(),
         PageStat::Mean => all
-            .map(mean)
+            .map(mean_over_time)
             .sum::<Option<f64>>()
             .map(|sum: f64| sum / count),
         PageStat::Min => all.map(|totals| totals.min).reduce(f64::min),
@@ -294,6 +289,19 @@ fn add(a: Totals, b: Totals) -> Totals {
     }
 }
 
+/// The mean weighted by time; of values at one instant, the value if there is only one.
+fn mean_over_time(totals: &Totals) -> Option<f64> {
+    // Rounding must not move the mean of equal values off them.
+    let mean = || {
+        (totals.area / totals.seconds)
+            .max(totals.min)
+            .min(totals.max)
+    };
+    (totals.seconds > 0.0)
+        .then(mean)
+        .or_else(|| (totals.min == totals.max).then_some(totals.min))
+}
+
 /// None for a counter that did not increase.
 fn summarize(totals: Totals) -> Option<OtherStat> {
     let per_second = |part: f64| (totals.seconds > 0.0).then(|| part / totals.seconds);
@@ -302,10 +310,9 @@ fn summarize(totals: Totals) -> Option<OtherStat> {
             .filter(|increase| *increase > 0.0)
             .map(OtherStat::Growth);
     }
-    let mean = per_second(totals.area).or(Some(totals.min).filter(|min| *min == totals.max));
     Some(OtherStat::Level {
         n: totals.n,
-        mean,
+        mean: mean_over_time(&totals),
         min: totals.min,
         max: totals.max,
     })

@@ -3,7 +3,7 @@
 use super::others::totals_over;
 use super::{RoundTelemetry, Workers, energy, signals};
 use crate::CaseFacts;
-use crate::round::Round;
+use crate::round::{Round, measured_share};
 use llmscen_core::report::{RoleReport, WorkerReport};
 use llmscen_core::signal::Signal;
 use llmscen_core::stats::moments;
@@ -255,6 +255,7 @@ pub(super) fn summarize_roles(
         .flat_map(Round::measured)
         .filter(|row| row.ok())
         .count() as f64;
+    let share = measured_share(rounds);
     let without_role = workers
         .iter()
         .any(|worker| worker.role.is_none())
@@ -290,7 +291,9 @@ pub(super) fn summarize_roles(
             output_tps_per_gpu: per_gpu(output_tps),
             prompt_imbalance: imbalance(of_role().map(|worker| worker.prompt_tokens)),
             output_imbalance: imbalance(of_role().map(|worker| worker.generated_tokens)),
-            energy_per_request: joules.filter(|_| ok > 0.0).map(|joules| joules / ok),
+            energy_per_request: joules
+                .filter(|_| ok > 0.0)
+                .map(|joules| joules * share / ok),
             energy_per_prompt_token: per_token(prompt_tps),
             energy_per_output_token: per_token(output_tps),
         }

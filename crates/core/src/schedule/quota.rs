@@ -14,6 +14,7 @@ pub struct Quota {
     /// Maximum number of measured requests of this shard.
     requests: Option<u64>,
     measured: AtomicU64,
+    cooldown: AtomicU64,
     measured_from: AtomicU64,
 }
 
@@ -32,6 +33,7 @@ impl Quota {
             load: load.clone(),
             requests: load.requests.map(own),
             measured: AtomicU64::new(0),
+            cooldown: AtomicU64::new(0),
             measured_from: AtomicU64::new(UNSET),
         }
     }
@@ -52,10 +54,22 @@ impl Quota {
         if self.deadline().is_some_and(|end| now >= end) {
             return None;
         }
+        // Which request is measured must not depend on which worker is faster.
+        if let (Warmup::Requests(warm), Some(requests)) = (self.load.warmup, self.load.requests)
+            && seq >= warm.saturating_add(requests)
+        {
+            return None;
+        }
         let earlier = self.measured.fetch_add(1, Ordering::Relaxed);
         self.requests
             .is_none_or(|maximum| earlier < maximum)
             .then_some(Phase::Measured)
+    }
+
+    /// Whether one more request may follow the measured ones: at most as many as there are of these.
+    pub fn admit_cooldown(&self) -> bool {
+        let earlier = self.cooldown.fetch_add(1, Ordering::Relaxed);
+        self.requests.is_some_and(|measured| earlier < measured)
     }
 
     /// Records that measuring has begun at `at` or earlier.

@@ -11,7 +11,9 @@
 //! and updated with the probability that the answer was right. There, that probability is the same for all answers; here, each
 //! probe has a separate one, so that weak evidence changes the density little.
 
-use crate::search::{Evidence, Extent, Finding, Goal, Probed, Purpose, Score, SearchSpec};
+use crate::search::{
+    Evidence, Extent, Finding, Goal, LoadVerdict, Probed, Purpose, Score, SearchSpec,
+};
 use peak::Peak;
 use posterior::Posterior;
 
@@ -26,6 +28,10 @@ const PROBES_PER_BISECTION: u32 = 4;
 pub const MASS: f64 = 0.9;
 /// Factor between two loads of the bracket phase.
 const STRIDE: f64 = 2.0;
+/// Probability from which on a probe passes; it fails from the complement on.
+pub const PASSES: f64 = 0.95;
+/// Probability from which on further probes of a load may confirm it.
+const WORTH_CONFIRMING: f64 = 0.8;
 /// Probability from which on a load passes, or fails, significantly.
 const SIGNIFICANT: f64 = 0.99;
 /// Lengths of probes in the bracket and the refinement phase, relative to the scenario's sample. A few long probes are more
@@ -94,8 +100,8 @@ impl Search {
         let part = match purpose {
             Purpose::Bracket => BRACKET_LENGTH,
             Purpose::Narrow => REFINE_LENGTH,
-            Purpose::Confirm if self.confirmed + 1 < self.confirm => 1.0,
-            Purpose::Confirm => LAST_CONFIRM_LENGTH,
+            Purpose::Confirm if self.confirmed + 1 == self.confirm => LAST_CONFIRM_LENGTH,
+            Purpose::Confirm => 1.0,
         };
         Some(Probe {
             index,
@@ -123,8 +129,15 @@ impl Search {
             purpose,
             evidence,
         });
+        // The last confirming probe is the longest, and completes the evidence of the load.
+        let is_shown = self.confirmed + 1 < self.confirm
+            || match nothing {
+                true => self.posterior.fails(index),
+                false => self.posterior.passes(index),
+            };
         let agrees = (evidence.pass_probability >= 0.5) != nothing
-            && (self.posterior.answer() == 0) == nothing;
+            && (self.posterior.answer() == 0) == nothing
+            && is_shown;
         match purpose {
             // Only probes of a load confirm that load.
             Purpose::Confirm if agrees && self.near(index) => {
@@ -156,19 +169,47 @@ impl Search {
     }
 
     fn settled(&self) -> bool {
-        self.narrow() && self.confirmed >= self.confirm
+        let is_shown = match self.confirming {
+            _ if self.posterior.answer() == 0 => self.posterior.fails(0),
+            Some(index) => self.near(index) && self.posterior.passes(index),
+            None => self.confirm == 0 && self.passing_near().is_some(),
+        };
+        self.narrow() && self.confirmed >= self.confirm && is_shown
+    }
+
+    /// The loads that may be the result, in descending order: from the median down to half of the precision below it, or one integer
+    /// step.
+    fn nearby(&self) -> impl Iterator<Item = usize> {
+        let count = self.posterior.answer();
+        let least = self.value(count).unwrap_or_default() / (1.0 + self.precision / 2.0);
+        let is_close = move |index: &usize| {
+            self.near(*index) && (self.grid[*index] >= least || self.whole && index + 2 >= count)
+        };
+        (0..count).rev().take_while(is_close)
+    }
+
+    /// The largest load close to the median that passes.
+    fn passing_near(&self) -> Option<usize> {
+        self.nearby().find(|index| self.posterior.passes(*index))
+    }
+
+    /// The load to confirm. Half of the probes of a load at the boundary fail, so a smaller load follows one that probably fails.
+    fn to_confirm(&self) -> usize {
+        let may_pass = |index: &usize| match self.posterior.probed(*index) {
+            true => self.pass_probability(*index) >= WORTH_CONFIRMING,
+            false => true,
+        };
+        let confirming = self.confirming.filter(|&index| self.near(index));
+        confirming
+            .or_else(|| self.nearby().find(may_pass))
+            .or_else(|| self.nearby().last())
+            .unwrap_or_else(|| self.posterior.answer().saturating_sub(1))
     }
 
     fn purpose(&self) -> (usize, Purpose) {
         match self.next_bracket() {
             Some(index) => (index, Purpose::Bracket),
-            None if self.narrow() => {
-                let confirming = self.confirming.filter(|&index| self.near(index));
-                (
-                    confirming.unwrap_or_else(|| self.posterior.answer().saturating_sub(1)),
-                    Purpose::Confirm,
-                )
-            }
+            None if self.narrow() => (self.to_confirm(), Purpose::Confirm),
             None => (self.narrowing(), Purpose::Narrow),
         }
     }
@@ -206,21 +247,41 @@ impl Search {
         None
     }
 
-    /// Whether a load lies in the interval, within the precision of the result or one integer step.
+    /// Whether a load is not above the interval, and within the precision of the median or one integer step.
     fn near(&self, index: usize) -> bool {
-        let (low, high) = self.posterior.interval(MASS);
+        let (_, high) = self.posterior.interval(MASS);
         let answer = self.posterior.answer().saturating_sub(1);
-        let within = (self.grid[index] / self.grid[answer] - 1.0).abs() <= self.precision;
-        (low..=high.max(1)).contains(&(index + 1))
-            && (within || self.whole && index.abs_diff(answer) <= 1)
+        let within = (self.grid[index] / self.grid[answer]).ln().abs() <= self.precision.ln_1p();
+        index < high.max(1) && (within || self.whole && index.abs_diff(answer) <= 1)
     }
 
-    /// The estimated number of grid values that pass: up to the confirmed load, or by the posterior.
-    fn answer(&self) -> usize {
-        match self.confirming {
-            Some(confirmed) if self.settled() && self.posterior.answer() > 0 => confirmed + 1,
-            _ => self.posterior.answer(),
+    /// The grid index of the result: the confirmed load, else the largest one in or below the interval that passes.
+    fn answer(&self) -> Option<usize> {
+        let (_, high) = self.posterior.interval(MASS);
+        match self.settled() {
+            true if self.posterior.answer() == 0 => None,
+            true => self.confirming.or_else(|| self.passing_near()),
+            false => (0..high.min(self.grid.len()))
+                .rev()
+                .find(|index| self.posterior.passes(*index)),
         }
+    }
+
+    /// What is known of the next load above the result that does not pass.
+    fn above(&self, answer: Option<usize>) -> Option<(f64, LoadVerdict)> {
+        let first = answer.map_or(0, |answer| answer + 1);
+        let is_open =
+            |index: &usize| self.posterior.probed(*index) && !self.posterior.passes(*index);
+        if let Some(index) = (first..self.grid.len()).find(is_open) {
+            let shown = match self.posterior.fails(index) {
+                true => LoadVerdict::Failed,
+                false => LoadVerdict::Inconclusive,
+            };
+            return Some((self.grid[index], shown));
+        }
+        let (_, high) = self.posterior.interval(MASS);
+        let end = self.posterior.upper(high).max(*self.grid.get(first)?);
+        answer.map(|_| (end, LoadVerdict::NotMeasured))
     }
 
     /// Whether the interval lies within the precision of the result, or within one integer step.
@@ -249,20 +310,18 @@ impl Search {
     pub fn finding(&self) -> Finding {
         let (low, high) = self.posterior.interval(MASS);
         let answer = self.answer();
-        let probed = !self.probes.is_empty();
         let extent = match answer {
-            0 => Extent::Nothing,
-            count if count == self.grid.len() && self.posterior.probed(count - 1) => {
-                Extent::AtLeast
-            }
+            None if self.posterior.answer() == 0 && self.posterior.fails(0) => Extent::Nothing,
+            Some(index) if index + 1 == self.grid.len() => Extent::AtLeast,
             _ => Extent::Within,
         };
         Finding {
-            answer: self.value(answer).filter(|_| probed),
+            answer: answer.map(|index| self.grid[index]),
+            above: self.above(answer),
             interval: (self.value(low), self.posterior.upper(high)),
             mass: Some(MASS),
-            extent: if probed { extent } else { Extent::Within },
-            converged: probed && self.settled(),
+            extent,
+            converged: !self.probes.is_empty() && self.settled(),
             confirmed: self.confirmed,
             non_monotone: self.contrary(),
         }
@@ -362,13 +421,12 @@ impl SearchState {
     pub fn score(&self) -> Score {
         match self {
             SearchState::Edge(search) => {
-                let Finding {
-                    answer, interval, ..
-                } = search.finding();
+                let (low, high) = search.finding().interval;
+                let median = search.value(search.posterior.answer());
                 Score {
-                    low: interval.0.unwrap_or_default(),
-                    value: answer.unwrap_or_default(),
-                    high: interval.1,
+                    low: low.unwrap_or_default(),
+                    value: median.unwrap_or_default(),
+                    high,
                 }
             }
             SearchState::Top(peak) => peak.score(),

@@ -6,6 +6,7 @@
 
 use crate::stats::distributions::{score, t_quantile};
 use crate::stats::moments::mean;
+use std::collections::BTreeMap;
 
 /// One term of a ratio of sums: a request, or a round.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -24,14 +25,64 @@ pub fn ratio<'a>(units: impl IntoIterator<Item = &'a Unit>) -> f64 {
     if weight > 0.0 { amount / weight } else { 0.0 }
 }
 
+/// Units of a planned level of the load from which on its ratio is known well enough to be removed, and the most levels.
+const PLANNED: usize = 20;
+const MOST_LEVELS: usize = 8;
+
+/// The units without what differs between the planned levels of the load, of which each unit has one: the amounts of each level are moved
+/// so that its ratio is that of all. Both sums stay. What is left varies within the levels (stratification: Cochran, "Sampling
+/// techniques", 3rd edition, section 5.3). Levels take degrees of freedom from the batches of a variance, so what is left is × √((k − 1)
+/// ÷ (k − levels)) for k = 10 batches.
+pub fn without_plan(units: Vec<Unit>, levels: &[u32]) -> Vec<Unit> {
+    let Some(first) = levels.first().filter(|_| levels.len() == units.len()) else {
+        return units;
+    };
+    if levels.iter().all(|level| level == first) {
+        return units;
+    }
+    let mut of_levels: BTreeMap<u32, (usize, f64, f64)> = BTreeMap::new();
+    for (unit, level) in units.iter().zip(levels) {
+        let sum = of_levels.entry(*level).or_default();
+        *sum = (sum.0 + 1, sum.1 + unit.amount, sum.2 + unit.weight);
+    }
+    let known: BTreeMap<u32, f64> = of_levels
+        .into_iter()
+        .filter(|(_, (count, _, weight))| *count >= PLANNED && *weight > 0.0)
+        .map(|(level, (_, amount, weight))| (level, amount / weight))
+        .collect();
+    if !(2..=MOST_LEVELS).contains(&known.len()) {
+        return units;
+    }
+    let batches = BATCHES[1] as f64;
+    let wider = ((batches - 1.0) / (batches - known.len() as f64)).sqrt();
+    // Of the levels that are moved, so that their sums stay.
+    let moved = units
+        .iter()
+        .zip(levels)
+        .filter(|(_, level)| known.contains_key(level));
+    let common = ratio(moved.map(|(unit, _)| unit));
+    let shift = |(unit, level): (Unit, &u32)| match known.get(level) {
+        Some(own) => Unit {
+            amount: common * unit.weight + wider * (unit.amount - own * unit.weight),
+            ..unit
+        },
+        None => unit,
+    };
+    units.into_iter().zip(levels).map(shift).collect()
+}
+
 /// Numbers of batches for at least [`MANY`] units: many batches detect short correlations, few batches long ones. Fewer units use
 /// the last one.
 const BATCHES: [usize; 2] = [20, 10];
 const MANY: usize = 200;
+/// Numbers of batches where requests arrive in bursts: a batch is to be longer than the cycle of the bursts.
+const BURST_BATCHES: [usize; 2] = [10, 5];
 /// Number of units below which their dependence cannot be estimated.
 const FEW: usize = 20;
 /// Number of rounds from which on the variation between rounds is used too.
 const ROUNDS: usize = 5;
+/// The share of a round over which correlated values are too long for its estimates.
+const LONG: usize = 10;
 /// Number of rounds from which on each round is a batch.
 const ROUND_BATCHES: usize = 10;
 
@@ -106,6 +157,12 @@ impl Dependence {
 /// autocorrelation (Geyer, [`inflation`]); by 20 and by 10 batch means (Law, "Simulation modeling and analysis", 5th edition,
 /// section 9.5.3); and by rounds if there are 5 or more. Neither batches nor lags cross rounds.
 pub fn dependence(units: &[Unit], rounds: &[u32]) -> Dependence {
+    dependence_over_time(units, rounds, &[])
+}
+
+/// The dependence of values that arrived at `times`. Where they arrived in bursts, batches of equally many are short beside the cycle of
+/// the bursts, so batches are equal parts of the time.
+pub fn dependence_over_time(units: &[Unit], rounds: &[u32], times: &[f64]) -> Dependence {
     let (share, weight) = (
         ratio(units),
         units.iter().map(|unit| unit.weight).sum::<f64>(),
@@ -127,7 +184,7 @@ pub fn dependence(units: &[Unit], rounds: &[u32]) -> Dependence {
     }
     of_residuals(
         &residuals(units, share),
-        rounds,
+        (rounds, times),
         share * (1.0 - share) * weight,
         units.iter().all(|unit| unit.weight == 1.0),
     )
@@ -153,12 +210,18 @@ fn residuals(units: &[Unit], ratio: f64) -> Vec<f64> {
 }
 
 /// `single`: a unit is one value, so that its variance does not depend on clusters.
-fn of_residuals(residuals: &[f64], rounds: &[u32], independent: f64, single: bool) -> Dependence {
+fn of_residuals(
+    residuals: &[f64],
+    (rounds, times): (&[u32], &[f64]),
+    independent: f64,
+    single: bool,
+) -> Dependence {
     let n = residuals.len();
     if independent <= 0.0 || single && n < FEW {
         return Dependence::NONE;
     }
     let own = by_round(residuals, rounds);
+    let times = by_round(times, rounds);
     let series: Vec<Vec<f64>> = own.iter().map(|round| round.to_vec()).collect();
     let neighbours = inflation(&series);
     let by_unit: f64 = residuals.iter().map(|residual| residual * residual).sum();
@@ -169,9 +232,16 @@ fn of_residuals(residuals: &[f64], rounds: &[u32], independent: f64, single: boo
     };
     let (most, fewer) = match n {
         _ if own.len() >= ROUND_BATCHES => (whole(), Vec::new()),
-        n if n < FEW => (batches(&own, n, n), Vec::new()),
-        n if n < MANY => (batches(&own, n, BATCHES[1]), Vec::new()),
-        _ => (batches(&own, n, BATCHES[0]), batches(&own, n, BATCHES[1])),
+        n if n < FEW => (batches(&own, &[], n), Vec::new()),
+        _ if times.iter().any(|times| has_bursts(times)) => (
+            batches(&own, &times, BURST_BATCHES[0]),
+            batches(&own, &times, BURST_BATCHES[1]),
+        ),
+        n if n < MANY => (batches(&own, &[], BATCHES[1]), Vec::new()),
+        _ => (
+            batches(&own, &[], BATCHES[0]),
+            batches(&own, &[], BATCHES[1]),
+        ),
     };
     let by_round = if own.len() >= ROUNDS {
         whole()
@@ -186,11 +256,6 @@ fn of_residuals(residuals: &[f64], rounds: &[u32], independent: f64, single: boo
             f64::INFINITY
         },
     };
-    let longest = own
-        .iter()
-        .map(|round| round.len())
-        .max()
-        .unwrap_or_default();
     Dependence {
         estimates: [
             estimate(
@@ -202,8 +267,14 @@ fn of_residuals(residuals: &[f64], rounds: &[u32], independent: f64, single: boo
             estimate(squares(&fewer), &fewer),
             estimate(squares(&by_round), &by_round),
         ],
-        long: neighbours.lag >= (longest / 10).max(10),
+        long: is_long(&neighbours, &series, LONG),
     }
+}
+
+/// Whether values are correlated over a share of the longest series, and over at least 10 lags.
+pub fn is_long(inflation: &Inflation, series: &[Vec<f64>], share: usize) -> bool {
+    let longest = series.iter().map(Vec::len).max().unwrap_or_default();
+    inflation.lag >= (longest / share).max(10)
 }
 
 /// The variance of a total from the sums of its k groups: k ÷ (k − 1) × Σ sum²; 0 for fewer than two.
@@ -229,9 +300,39 @@ pub(super) fn by_round<'a>(residuals: &'a [f64], rounds: &[u32]) -> Vec<&'a [f64
     rounds.chunk_by(|a, b| a == b).filter_map(own).collect()
 }
 
-/// Sums over about `wanted` consecutive batches of nearly equal size that do not cross rounds.
-fn batches(rounds: &[&[f64]], n: usize, wanted: usize) -> Vec<f64> {
-    let cut = |round: &&[f64]| {
+/// Slices of a round by whose counts bursts are detected, and the dispersion of the counts of bursts (variance ÷ mean). Random arrivals
+/// have more in one of 150 runs.
+const SLICES: usize = 20;
+const BURSTS: f64 = 2.0;
+
+/// The slice of each time, of so many equal ones.
+fn slices(times: &[f64], count: usize) -> impl Iterator<Item = usize> {
+    let first = times.iter().copied().fold(f64::INFINITY, f64::min);
+    let last = times.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let place = move |time: &f64| ((time - first) / (last - first) * count as f64) as usize;
+    times.iter().map(move |time| place(time).min(count - 1))
+}
+
+fn has_bursts(times: &[f64]) -> bool {
+    let mut counts = [0.0; SLICES];
+    for slice in slices(times, SLICES) {
+        counts
+            .get_mut(slice)
+            .into_iter()
+            .for_each(|count| *count += 1.0);
+    }
+    let mean = times.len() as f64 / SLICES as f64;
+    let squares: f64 = counts.iter().map(|count| (count - mean).powi(2)).sum();
+    // Requests that all arrive at once have no cycle.
+    let takes_time = times.first() != times.last();
+    takes_time && times.len() >= FEW && squares / (SLICES as f64 - 1.0) > BURSTS * mean
+}
+
+/// Sums over about `wanted` consecutive batches that do not cross rounds, of nearly equal size, or of equal time where the values of the
+/// round arrived in bursts.
+fn batches(rounds: &[&[f64]], times: &[&[f64]], wanted: usize) -> Vec<f64> {
+    let n: usize = rounds.iter().map(|round| round.len()).sum();
+    let cut = |(index, round): (usize, &&[f64])| {
         let (length, count) = (
             round.len(),
             ((wanted * round.len()) as f64 / n as f64).round().max(1.0) as usize,
@@ -243,9 +344,18 @@ fn batches(rounds: &[&[f64]], n: usize, wanted: usize) -> Vec<f64> {
                 .iter()
                 .sum()
         };
+        if let Some(times) = times.get(index).filter(|times| has_bursts(times)) {
+            let mut sums = vec![0.0; count];
+            for (slice, residual) in slices(times, count).zip(*round) {
+                sums.get_mut(slice)
+                    .into_iter()
+                    .for_each(|sum| *sum += residual);
+            }
+            return sums;
+        }
         (0..count).map(batch).collect::<Vec<f64>>()
     };
-    rounds.iter().flat_map(cut).collect()
+    rounds.iter().enumerate().flat_map(cut).collect()
 }
 
 /// Maximum number of values for the autocovariance; more values are averaged in consecutive groups first.
@@ -373,6 +483,33 @@ mod tests {
         );
     }
 
+    #[test]
+    fn the_ratio_of_each_level_becomes_that_of_all() {
+        let unit = |place: u32| Unit {
+            amount: f64::from(place / 30),
+            weight: 1.0,
+        };
+        let units: Vec<Unit> = (0..100).map(unit).collect();
+        let levels: Vec<u32> = (0..100).map(|place| place / 30).collect();
+        let moved = without_plan(units.clone(), &levels);
+        // Levels of 30 with 0, 1 and 2; the last one has 10 units and stays.
+        assert!(
+            moved[..90]
+                .iter()
+                .all(|unit| (unit.amount - 1.0).abs() < 1e-12)
+        );
+        assert!(moved[90..].iter().all(|unit| unit.amount == 3.0));
+        assert!((ratio(&moved) - ratio(&units)).abs() < 1e-12);
+        assert_eq!(without_plan(units.clone(), &[7; 100]), units);
+        let one_each: Vec<u32> = (0..100).collect();
+        assert_eq!(without_plan(units.clone(), &one_each), units);
+        // What differs within two levels is × √(9 ÷ 8).
+        let halves: Vec<u32> = (0..100).map(|place| place % 2).collect();
+        let moved = without_plan(units.clone(), &halves);
+        let wider = (moved[0].amount - ratio(&units)) / (units[0].amount - ratio(&units));
+        assert!((wider - (9.0f64 / 8.0).sqrt()).abs() < 1e-12);
+    }
+
     fn drawn(clusters: usize, size: usize, alike: bool) -> Vec<Unit> {
         let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(5);
         let mut one = || f64::from(u8::from(rng.random_range(0.0..1.0) < 0.1));
@@ -434,6 +571,29 @@ mod tests {
             ],
             [Dependence::NONE; 2]
         );
+    }
+
+    #[test]
+    fn batches_of_bursts_are_parts_of_the_time() {
+        // Ten bursts of 20 requests in a hundredth of every second, of which every other burst breaks the limit.
+        let flag = |k: usize| f64::from(u8::from((k / 20).is_multiple_of(2)));
+        let unit = |k: usize| Unit {
+            amount: flag(k),
+            weight: 1.0,
+        };
+        let units: Vec<Unit> = (0..200).map(unit).collect();
+        let times: Vec<f64> = (0..200)
+            .map(|k| (k / 20) as f64 + (k % 20) as f64 / 2000.0)
+            .collect();
+        let even: Vec<f64> = (0..200u32).map(f64::from).collect();
+        assert!(has_bursts(&times) && !has_bursts(&even));
+        let by_time = batches(&[&[1.0; 200]], &[&times], 20);
+        let by_count = batches(&[&[1.0; 200]], &[&even], 20);
+        assert_eq!(by_count, [10.0; 20]);
+        assert_eq!((by_time.len(), by_time.iter().sum::<f64>()), (20, 200.0));
+        assert_eq!(by_time.iter().filter(|sum| **sum == 20.0).count(), 10);
+        let effect = |times: &[f64]| dependence_over_time(&units, &[], times).times();
+        assert_eq!(effect(&[]), dependence(&units, &[]).times());
     }
 
     #[test]

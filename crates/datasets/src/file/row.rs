@@ -233,7 +233,7 @@ impl RowParser {
         {
             messages.insert(0, json!({ "role": "system", "content": system }));
         }
-        Some(Session { turns })
+        Some(turns.into())
     }
 
     fn count_tokens(&self, tokenizer: &Tokenizer, prompt: &Prompt) -> Option<u64> {

@@ -8,7 +8,7 @@ use super::sessions::{
 use super::{otel, weka};
 use crate::error::PromptError;
 use crate::file;
-use llmscen_core::dataset::{Layout, TraceRows, TraceSpec};
+use llmscen_core::dataset::{Layout, TraceRows, TraceSpec, TurnDependencies};
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
 use serde_json::value::RawValue;
@@ -80,8 +80,6 @@ pub struct Rows {
     text: String,
     format: LogFormat,
     rows: Vec<Row>,
-    /// What the rows await, one after another.
-    awaited: Vec<u32>,
     /// The wait of each row; empty where each request is a session.
     waits: Vec<Wait>,
     sessions: Vec<Session>,
@@ -96,8 +94,6 @@ pub struct Rows {
 struct Row {
     start: usize,
     len: u32,
-    /// End of what it awaits in the list of all; the row before has the start.
-    awaited: u32,
 }
 
 impl Row {
@@ -111,6 +107,8 @@ struct Session {
     at: Nanos,
     first: u32,
     turns: u32,
+    /// What each turn awaits; None where each awaits the turn before it.
+    awaited: Option<TurnDependencies>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -133,8 +131,6 @@ pub struct Turn<'a> {
     /// Number of its row in the log.
     pub row: usize,
     pub entry: Entry<'a>,
-    /// The turns that it awaits.
-    pub after: &'a [u32],
     pub wait: Wait,
 }
 
@@ -454,9 +450,12 @@ impl<'a> Scan<'a> {
                 let start = part.as_ptr() as usize - text.as_ptr() as usize;
                 start..start + part.len()
             };
-            let units = weka::units(&session.requests, 0, &span, &mut |row, problem| {
-                self.reject(row, problem)
-            })?;
+            let units = weka::units(
+                &session.requests,
+                weka::Level::default(),
+                &span,
+                &mut |row, problem| self.reject(row, problem),
+            )?;
             sessions.extend(sessions::link_times(units));
         }
         Ok((sessions, blocks.unwrap_or_default()))
@@ -526,7 +525,6 @@ impl Rows {
             text: String::new(),
             format,
             rows: Vec::new(),
-            awaited: Vec::new(),
             waits: Vec::new(),
             sessions: Vec::new(),
             dropped: 0,
@@ -585,7 +583,7 @@ impl Rows {
         let window = Window::new(requests.first().map(|(at, _)| *at), spec);
         for (at, span) in requests {
             if let Some(at) = window.find(at) {
-                self.push_session(at, 1);
+                self.push_session(at, 1, None);
                 self.push_row(span);
             }
         }
@@ -598,20 +596,30 @@ impl Rows {
             let Some(at) = window.find(session.at) else {
                 continue;
             };
-            self.push_session(at, session.turns.len() as u32);
+            let is_chain = (0..)
+                .zip(&session.turns)
+                .all(|(index, turn): (u32, _)| turn.after.iter().copied().eq(index.checked_sub(1)));
+            let awaited = || {
+                session
+                    .turns
+                    .iter()
+                    .map(|turn| turn.after.as_slice().into())
+            };
+            let awaited = (!is_chain).then(|| awaited().collect());
+            self.push_session(at, session.turns.len() as u32, awaited);
             for turn in session.turns {
-                self.awaited.extend(turn.after);
                 self.waits.push(turn.wait);
                 self.push_row(turn.span);
             }
         }
     }
 
-    fn push_session(&mut self, at: Nanos, turns: u32) {
+    fn push_session(&mut self, at: Nanos, turns: u32, awaited: Option<TurnDependencies>) {
         self.sessions.push(Session {
             at,
             first: self.rows.len() as u32,
             turns,
+            awaited,
         });
     }
 
@@ -619,7 +627,6 @@ impl Rows {
         self.rows.push(Row {
             start: span.start,
             len: span.len() as u32,
-            awaited: self.awaited.len() as u32,
         });
     }
 
@@ -704,20 +711,19 @@ impl Rows {
         };
         let meaning = signs.judge(stated, &line).map_err(error)?;
         // What is new is sent after one reply.
-        let mut turns = self.sessions().flat_map(|rows| (0..).zip(rows));
-        let overlaps = |&(turn, row): &(u32, usize)| {
-            let expected = Vec::from_iter(turn.checked_sub(1));
-            self.turn(row).is_some_and(|turn| turn.after != expected)
+        let overlap = |session: &Session| {
+            let awaited = session.awaited.as_ref()?;
+            let (turn, _) = (0u32..)
+                .zip(awaited.iter())
+                .find(|(turn, awaited)| !awaited.iter().copied().eq(turn.checked_sub(1)))?;
+            self.rows.get((session.first + turn) as usize)
         };
-        match turns
-            .find(overlaps)
-            .filter(|_| meaning.rows == TraceRows::Delta)
-        {
-            Some((_, row)) => {
+        match self.sessions.iter().find_map(overlap) {
+            Some(row) if meaning.rows == TraceRows::Delta => {
                 let problem = "`dataset.trace.rows: delta` needs sessions whose requests follow one another, and this one overlaps another";
-                Err(error((self.rows[row].start, problem.into())))
+                Err(error((row.start, problem.into())))
             }
-            None => Ok(meaning),
+            _ => Ok(meaning),
         }
     }
 
@@ -805,26 +811,22 @@ impl Rows {
         self.sessions.iter().map(Session::rows)
     }
 
-    /// The turns of a session.
-    pub fn session(&self, index: usize) -> Option<Vec<Turn<'_>>> {
-        let rows = self.sessions.get(index)?.rows();
-        rows.map(|row| self.turn(row)).collect()
+    /// Number of turns of a session; 0: there is no such session.
+    pub fn turns(&self, index: usize) -> u32 {
+        self.sessions.get(index).map_or(0, |session| session.turns)
+    }
+
+    /// The turns that each turn of a session awaits; None where each awaits the one before it.
+    pub fn dependencies(&self, index: usize) -> Option<TurnDependencies> {
+        self.sessions.get(index)?.awaited.clone()
     }
 
     /// A turn of a session.
     pub fn turn_of_session(&self, index: usize, turn: u32) -> Option<Turn<'_>> {
-        self.turn(self.sessions.get(index)?.rows().nth(turn as usize)?)
-    }
-
-    fn turn(&self, row: usize) -> Option<Turn<'_>> {
-        let end = self.rows.get(row)?.awaited as usize;
-        let start = row
-            .checked_sub(1)
-            .map_or(0, |row| self.rows[row].awaited as usize);
+        let row = self.sessions.get(index)?.rows().nth(turn as usize)?;
         Some(Turn {
             row,
             entry: self.entry(row)?,
-            after: self.awaited.get(start..end)?,
             wait: self
                 .waits
                 .get(row)

@@ -19,7 +19,7 @@ use std::ops::Range;
 pub const EXPECTED: &str =
     "the requests of a session at ascending times, each after those that it depends on";
 /// Nesting of groups that is supported.
-const MAX_DEPTH: u32 = 256;
+pub const MAX_DEPTH: u32 = 256;
 
 /// A session of the log. Its first turn awaits none.
 #[derive(Debug, PartialEq)]

@@ -504,13 +504,17 @@ fn sessions(content: &str, trace: TraceSpec) -> Result<Opened, PromptError> {
 
 /// What each turn of a session awaits, and its wait in milliseconds.
 fn links(prompts: &dyn Prompts, seq: u64) -> Vec<(Vec<u32>, f64)> {
-    let turns = prompts.session(seq).unwrap().turns;
-    let link = |turn: Prompt| {
-        let links = turn.links.unwrap();
-        assert_eq!((links.continues, links.replies.len()), (None, 0));
-        (links.after, turn.wait.unwrap().millis())
+    let session = written(prompts, seq);
+    let graph = session.dependencies();
+    let link = |(index, turn): (u32, &Prompt)| {
+        assert_eq!(turn.continued_turn(index), None);
+        let awaited = match &graph {
+            Some(graph) => graph[index as usize].to_vec(),
+            None => index.checked_sub(1).into_iter().collect(),
+        };
+        (awaited, turn.wait.unwrap().millis())
     };
-    turns.into_iter().map(link).collect()
+    (0..).zip(&session.turns).map(link).collect()
 }
 
 /// The turns of a session that await the one before, after these waits.
@@ -769,8 +773,8 @@ fn a_think_time_replaces_unknown_waits() {
         turns: Some(turns),
         ..spec(&file(BAILIAN), TraceSpec::default())
     });
-    let turns = opened.unwrap().prompts.session(0).unwrap().turns;
-    assert_eq!(turns[1].wait, None);
+    let turn = opened.unwrap().prompts.turn(0, 1).unwrap().unwrap();
+    assert_eq!(turn.wait, None);
 }
 
 const BAILIAN: &str = r#"{"chat_id": 4, "parent_chat_id": 7, "timestamp": 2.5, "input_length": 40, "output_length": 5, "type": "text", "turn": 2, "hash_ids": [1, 2, 5]}
@@ -791,7 +795,7 @@ fn bailian_requests_await_their_parents() {
         (vec![1], 2000.0),
     ];
     assert_eq!(links(opened.prompts.as_ref(), 0), tree);
-    let lengths: Vec<_> = opened.prompts.session(0).unwrap().turns;
+    let lengths = written(opened.prompts.as_ref(), 0).turns;
     let lengths: Vec<_> = lengths.iter().map(|turn| turn.tokens).collect();
     assert_eq!(lengths, [32, 33, 40, 48].map(Some));
     let single = prompts(BAILIAN, TraceSpec::default());
@@ -849,6 +853,30 @@ fn weka_sub_agents_run_beside_each_other() {
     let global = sessions(&global, TraceSpec::default()).unwrap().prompts;
     let texts = [0, 1].map(|seq| prompt(global.as_ref(), seq).text);
     assert_eq!(shared_tokens(&texts[0], &texts[1]), 64);
+}
+
+#[test]
+fn a_sub_agent_that_is_nested_too_deeply_is_an_invalid_row() {
+    let request = r#"{"t": 1, "in": 9, "out": 5}"#;
+    let nested = |levels: usize| {
+        let (open, close) = (format!(r#"{{"t": 1, "requests": [{request}, "#), "]}");
+        let inner = open.repeat(levels) + request + &close.repeat(levels);
+        let log = format!(r#"{{"block_size": 64, "requests": [{request}, {inner}]}}"#);
+        let opened = sessions(&log, TraceSpec::default()).unwrap();
+        let turns = opened.prompts.session(0).unwrap().count();
+        (
+            turns,
+            opened.prompts.dropped(),
+            opened.prompts.problems().join(" "),
+        )
+    };
+    assert_eq!(nested(256), (258, 0, String::new()));
+    let (turns, dropped, notes) = nested(3000);
+    assert_eq!((turns, dropped), (257, 1));
+    assert!(
+        notes.contains("sub-agents are nested in more than 256 levels"),
+        "{notes}"
+    );
 }
 
 #[test]
@@ -957,7 +985,8 @@ fn replayed_prompts_share_as_many_tokens_as_the_log() {
         let mut requests: Vec<(usize, Vec<u64>, Vec<u32>, u64)> = Vec::new();
         for number in 0..rows.len() {
             let turns = written(opened.prompts.as_ref(), number as u64).turns;
-            for (logged, sent) in rows.session(number).unwrap().into_iter().zip(turns) {
+            for (turn, sent) in (0..).zip(turns) {
+                let logged = rows.turn_of_session(number, turn).unwrap();
                 let LoggedRequest::Lengths { input, blocks, .. } = logged.entry.request else {
                     panic!("not a log of lengths")
                 };
@@ -1035,12 +1064,9 @@ fn cache_bust_precedes_every_turn_of_a_logged_session() {
             }))
         });
         let busted = busted.unwrap().prompts;
-        let mut session = busted.session(0).unwrap();
+        let session = written(busted.as_ref(), 0);
         assert!(session.turns.len() > 1);
-        for (turn, prompt) in (0..).zip(&mut session.turns) {
-            if turn > 0 {
-                busted.write_turn(0, turn, prompt).unwrap();
-            }
+        for prompt in &session.turns {
             let sent = match &prompt.messages {
                 Some(messages) => messages.clone(),
                 None => vec![json!({ "content": prompt.text })],
@@ -1149,7 +1175,7 @@ fn the_rows_below_an_invalid_one_are_left_out() {
         "8, \"parent_chat_id\": 7,",
     );
     let opened = sessions(&broken, TraceSpec::default()).unwrap();
-    let ids = |seq: u64| opened.prompts.session(seq).unwrap().turns.len();
+    let ids = |seq: u64| opened.prompts.session(seq).unwrap().count();
     assert_eq!([ids(0), ids(1)], [2, 1]);
     assert_eq!(opened.prompts.dropped(), 2);
     let notes = opened.prompts.problems().join(" ");
@@ -1198,6 +1224,6 @@ fn a_window_takes_whole_sessions() {
     };
     let opened = sessions(BAILIAN, trace).unwrap();
     assert_eq!(opened.prompts.len(), None);
-    assert_eq!(opened.prompts.session(0).unwrap().turns.len(), 4);
+    assert_eq!(opened.prompts.session(0).unwrap().count(), 4);
     assert_eq!(opened.prompts.arrivals().unwrap().len(), 1);
 }

@@ -3,7 +3,7 @@
 use super::layout::{
     Entry, LoggedRequest, SessionFields, check_tokens, invalid_time, parse_decimal,
 };
-use super::sessions::{SessionError, TimedRequest, Unit};
+use super::sessions::{MAX_DEPTH, SessionError, TimedRequest, Unit};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -78,14 +78,23 @@ fn positive(time: i128, key: &str) -> Result<i128, String> {
     }
 }
 
-/// The requests of a session, or of a sub-agent that began at `base`. `locate` finds a part in the text of the log; `reject` receives
+/// Where the members of a session or of a sub-agent are.
+#[derive(Clone, Copy, Default)]
+pub struct Level {
+    /// The time from which theirs count.
+    pub base: i128,
+    /// Number of sub-agents around them.
+    pub depth: u32,
+}
+
+/// The requests of a session, or of a sub-agent. `locate` finds a part in the text of the log; `reject` receives
 /// requests that are invalid, and stops the reading with an error.
 ///
 /// # Errors
 /// A time before that of the member before it, or an error of `reject`.
 pub fn units<E: From<SessionError>>(
     members: &[&RawValue],
-    base: i128,
+    Level { base, depth }: Level,
     locate: &dyn Fn(&str) -> Range<usize>,
     reject: &mut dyn FnMut(&str, String) -> Result<(), E>,
 ) -> Result<Vec<Unit>, E> {
@@ -113,10 +122,21 @@ pub fn units<E: From<SessionError>>(
         }
         latest = at;
         if let Some(inner) = inner {
+            if depth >= MAX_DEPTH {
+                reject(
+                    text,
+                    format!("sub-agents are nested in more than {MAX_DEPTH} levels"),
+                )?;
+                continue;
+            }
             // Some logs have times since the beginning of the session here, others since the beginning of the sub-agent.
             let is_relative = first_time(&inner).is_some_and(|first| first < at);
             let base = if is_relative { base + at } else { base };
-            units.push(Unit::Group(self::units(&inner, base, locate, reject)?));
+            let level = Level {
+                base,
+                depth: depth + 1,
+            };
+            units.push(Unit::Group(self::units(&inner, level, locate, reject)?));
             continue;
         }
         match parse_request(text) {

@@ -140,6 +140,37 @@ fn tokens_of_the_prompt_are_those_read_from_and_written_to_the_cache_too() {
 }
 
 #[test]
+fn a_later_count_of_zero_replaces_none() {
+    let zeros = REASON.replace(
+        "\"output_tokens\":7",
+        "\"input_tokens\":0,\"output_tokens\":0",
+    );
+    let usage = run(&[START, HI, REASON, &zeros, STOP]).1.usage;
+    assert_eq!((usage.prompt, usage.output), (Some(3), Some(7)));
+}
+
+#[test]
+fn redacted_reasoning_is_no_token_event() {
+    let redacted = "data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"redacted_thinking\",\"data\":\"x9\"}}\n\n";
+    let (events, reply) = run(&[START, redacted, HI, REASON, STOP]);
+    assert_eq!((events.content, events.reasoning), (1, 0));
+    assert!(!reply.facts.reasoning_received);
+}
+
+#[test]
+fn characters_of_calls_count() {
+    let start = "data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"tool_use\",\"id\":\"t\",\"name\":\"f\",\"input\":{}}}\n\n";
+    let delta = "data: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":\"{\\\"é\\\":1}\"}}\n\n";
+    let (events, reply) = run(&[START, start, delta, REASON, STOP]);
+    assert_eq!((events.content, reply.facts.characters), (2, 8));
+    assert_eq!(reply.text.as_deref(), Some("f{\"é\":1}"));
+    let reply = whole(
+        r#"{"content":[{"type":"tool_use","id":"t","name":"f","input":{"é":1}}],"stop_reason":"tool_use"}"#,
+    );
+    assert_eq!(reply.facts.characters, 8);
+}
+
+#[test]
 fn a_message_can_be_fed_back_streamed_or_whole() {
     let weather = json!({ "type": "tool_use", "id": "toolu_01", "name": "get_weather", "input": { "city": "Paris" } });
     let now = json!({ "type": "tool_use", "id": "toolu_02", "name": "now", "input": {} });

@@ -162,6 +162,9 @@ fn a_message_can_be_fed_back_streamed_or_whole() {
         tool_calls: call,
     };
     for name in ["openai-responses.tools.sse", "openai-responses.tools.json"] {
+        let text = laws::reply(name).1.text.unwrap_or_default();
+        let characters = laws::reply(name).1.facts.characters;
+        assert_eq!(characters, text.chars().count() as u64, "{name}");
         let (_, reply) = laws::reply(name);
         assert_eq!(
             (reply.message, reply.id.as_deref()),

@@ -329,10 +329,10 @@ fn legend(report: &Report, searches: &[&SearchReport]) -> Vec<Entry> {
         .collect();
     let result_label = match (results.as_slice(), searches) {
         ([load], [only]) => {
-            let word = if search_outcome(report, only) == SearchOutcome::Converged {
-                "result"
-            } else {
-                "best estimate"
+            let word = match (search_outcome(report, only), only.spec.goal) {
+                (SearchOutcome::Converged, _) => "result",
+                (_, Goal::Slo) => "largest that passed",
+                (_, Goal::Goodput) => "best estimate",
             };
             format!("{word} {load}{}", varied_key(&only.spec).1)
         }

@@ -7,7 +7,9 @@ use crate::format::{counted, millis};
 use crate::headline;
 use llmscen_core::check::{Op, Ruling, Subject};
 use llmscen_core::metric::{Metric, Stat};
-use llmscen_core::report::{CACHED, CaseReport, IDLE, OFF_PLAN, Report, RunVerdict, Series};
+use llmscen_core::report::{
+    ANSWERS_CACHED, CACHED, CaseReport, IDLE, OFF_PLAN, Report, RunVerdict, Series,
+};
 use plotters::style::RGBColor;
 
 /// A label in the upper right corner of every chart of a report.
@@ -49,6 +51,7 @@ fn invalid_reason(report: &Report) -> Option<String> {
     let why = match first.audit.reasons.first() {
         Some(why) if why.starts_with(OFF_PLAN) => "the run deviated from its plan",
         Some(why) if why.starts_with(CACHED) => "the server used its prefix cache",
+        Some(why) if why.starts_with(ANSWERS_CACHED) => "answers came from a cache",
         Some(why) if why.starts_with(IDLE) => "a part of the server was idle",
         _ => "the load generator may have caused it",
     };

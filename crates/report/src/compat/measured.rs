@@ -64,7 +64,12 @@ impl Measured<'_> {
             .checks
             .iter()
             .find_map(|check| check.subject.goodput_limits())?;
-        Some(self.rows.iter().filter(|row| row.meets(limits)).count())
+        Some(
+            self.rows
+                .iter()
+                .filter(|row| row.exceeds_none(limits))
+                .count(),
+        )
     }
 
     /// The measured window of all rounds in seconds: from the first scheduled send time to the last end, including the drain as in other

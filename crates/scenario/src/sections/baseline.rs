@@ -7,8 +7,8 @@ use crate::suggest::{list, nearest};
 use crate::tree::{Data, Entry, Node, Span};
 use crate::values::{expect, object_schema};
 use llmscen_core::baseline::{
-    BASELINE_SCHEMA, Baseline, BaselineCase, Figure, LEVELS, MAX_RUNS, MIN_RUNS_FOR_SPREAD,
-    ReferenceValue, Replicates, SINGLE_SCHEMA, Spread,
+    Answers, BASELINE_SCHEMA, Baseline, BaselineCase, Figure, LEVELS, MAX_RUNS,
+    MIN_RUNS_FOR_SPREAD, ReferenceValue, Replicates, SINGLE_SCHEMA, Spread,
 };
 use llmscen_core::check::{Check, Confidence, Subject};
 use llmscen_core::label::Labels;
@@ -17,6 +17,7 @@ use llmscen_core::plan::{BaselineFile, Case};
 use llmscen_core::stats::comparison::{Center, Group};
 use llmscen_core::stats::share;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 const NONE: &str = "none";
 /// The copy of the baseline in a run folder.
@@ -305,6 +306,26 @@ fn counts_drain(case: &BaselineCase, check: &Check) -> bool {
     of(&check.subject) && case.figure(Metric::ThroughputWindow.name()).is_none()
 }
 
+/// The case of a baseline with the labels of a case.
+fn find_case<'a>(baseline: &'a Baseline, case: &Case) -> Option<&'a BaselineCase> {
+    let is_same = |base_case: &&BaselineCase| {
+        let labels = Labels(base_case.labels.clone().into_iter().collect());
+        case.labels.0.len() == labels.0.len() && case.labels.covers(&labels)
+    };
+    baseline.cases.iter().find(is_same)
+}
+
+/// The answers that a limit on `match_rate` is paired with; None for other limits, and in a baseline without answers.
+pub(crate) fn find_answers(
+    loaded: &LoadedBaseline,
+    check: &Check,
+    case: &Case,
+) -> Option<Arc<Answers>> {
+    let is_of_answers = check.subject.is_match_rate();
+    let base_case = is_of_answers.then(|| find_case(&loaded.baseline, case))?;
+    base_case?.answers.clone()
+}
+
 /// The baseline's value for a check of a case; `place` is the span of the limit. Reports a missing value.
 pub(crate) fn find_value(
     LoadedBaseline {
@@ -315,14 +336,7 @@ pub(crate) fn find_value(
     limit_at: Span,
     review: &mut Review,
 ) -> Option<ReferenceValue> {
-    let same =
-        |labels: &Labels| case.labels.0.len() == labels.0.len() && case.labels.covers(labels);
-    let labels = |case: &BaselineCase| Labels(case.labels.clone().into_iter().collect());
-    let Some(base_case) = baseline
-        .cases
-        .iter()
-        .find(|base_case| same(&labels(base_case)))
-    else {
+    let Some(base_case) = find_case(baseline, case) else {
         let cases = list(
             baseline.cases.iter().map(|base_case| base_case.id.as_str()),
             "and",

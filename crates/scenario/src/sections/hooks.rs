@@ -376,7 +376,7 @@ fn urls_of(
     point: &str,
     review: &mut Review,
 ) -> Option<Vec<String>> {
-    if path.starts_with("http://") || path.starts_with("https://") {
+    if path.starts_with("http://") || path.starts_with("https://") || review.is_unset(path) {
         return Some(vec![path.to_owned()]);
     }
     if !path.starts_with('/') {

@@ -11,6 +11,20 @@ use crate::values::text::NAME;
 use crate::values::time::{DURATION, SPAN, duration};
 use llmscen_core::plan::AuditLimits;
 
+const REPEATS: Kind = Kind::Choice(
+    &[
+        (
+            "compared",
+            "Objectives on latency and throughput are INVALID where repeated prompts are answered much faster than first ones",
+        ),
+        (
+            "wanted",
+            "Answers from a cache are a part of what is measured",
+        ),
+    ],
+    &[],
+);
+
 /// The top-level keys.
 pub(crate) static SCENARIO: Block = Block {
     doc: "An llmscen scenario: a versioned plan for one benchmark of an LLM inference server.",
@@ -152,6 +166,13 @@ pub(crate) static AUDIT: Block = Block {
         .default("1%")
         .example("5%"),
         field(
+            "repeats",
+            REPEATS,
+            "Prompts that the run sends more than once, with `dataset.cache_bust: false`.",
+        )
+        .default("compared")
+        .example("wanted"),
+        field(
             "lag_p99",
             Kind::Leaf(&SPAN),
             "Send delays whose p99 is at most this are ignored.",
@@ -184,5 +205,6 @@ pub(crate) fn decode_audit(draft: &Draft<'_>) -> Option<AuditLimits> {
         stalled: draft.read("audit.stalled", share)?,
         cache: draft.read("audit.cache", share)?,
         skew: draft.read("audit.skew", duration),
+        repeats_wanted: draft.text("audit.repeats")? == "wanted",
     })
 }

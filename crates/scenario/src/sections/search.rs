@@ -8,12 +8,12 @@ use crate::suggest::{meant_or, nearest};
 use crate::sweep::{self, Setting};
 use crate::tree::{Data, Entry, Node};
 use crate::values::expect;
-use crate::values::load::{RATE, Rate, rate};
+use crate::values::load::{Rate, is_rate, rate};
 use crate::values::number::{SHARE, share};
 use crate::values::time::{DURATION, SPAN, duration};
 use crate::{rules, validate};
 use llmscen_core::check::{Check, Subject};
-use llmscen_core::label::Labels;
+use llmscen_core::label::{Labels, rate_text};
 use llmscen_core::load::Load;
 use llmscen_core::plan::Case;
 use llmscen_core::schedule::search::first_probe_length;
@@ -198,15 +198,11 @@ pub(crate) fn decode(
     })
 }
 
-fn is_rate(kind: &Kind) -> bool {
-    matches!(kind, Kind::Leaf(leaf) if std::ptr::eq(*leaf, &RATE))
-}
-
 fn grid_value(value: f64, is_whole: bool, unit: &str) -> Data {
     match (unit, is_whole) {
         ("", true) => Data::Int(value as i64),
         ("", false) => Data::Float(value),
-        (unit, _) => Data::Text(format!("{value}{unit}")),
+        (_, _) => Data::Text(rate_text(value)),
     }
 }
 

@@ -341,9 +341,9 @@ fn decode_ready(
             let host = url
                 .strip_prefix("http://")
                 .or_else(|| url.strip_prefix("https://"));
-            if host.is_none_or(|host| host.is_empty() || host.starts_with(['/', ':']))
-                || url.contains(char::is_whitespace)
-            {
+            let is_url = host.is_some_and(|host| !host.is_empty() && !host.starts_with(['/', ':']))
+                && !url.contains(char::is_whitespace);
+            if !is_url && !review.is_unset(&url) {
                 let mistake = Mistake::new(
                     entry.value.at,
                     "this is not a URL",

@@ -108,10 +108,9 @@ fn check_switch(node: &Node, review: &mut Review) {
 }
 
 fn check_address(node: &Node, review: &mut Review) {
-    let Some(error) = node
-        .text()
-        .map_or(Some(ADDRESS.expected), |url| url_error(&url))
-    else {
+    let Some(error) = node.text().map_or(Some(ADDRESS.expected), |url| {
+        url_error(&url).filter(|_| !review.is_unset(&url))
+    }) else {
         return;
     };
     let mistake = Mistake::new(node.at, "this is not a URL", error);
@@ -290,7 +289,8 @@ fn decode_source(item: &Node, review: &mut Review) -> Option<MetricsSource> {
         return None;
     };
     let url = entry.value.string()?;
-    if let Some(error) = url_error(&url).filter(|_| url != SIMULATOR || entry.key != "url") {
+    let is_other = (url == SIMULATOR && entry.key == "url") || review.is_unset(&url);
+    if let Some(error) = url_error(&url).filter(|_| !is_other) {
         let (label, example) = match entry.key.as_str() {
             "url" => (error, "http://127.0.0.1:8000/metrics"),
             _ if !error.starts_with("expected") => (error, "http://prometheus:9090"),

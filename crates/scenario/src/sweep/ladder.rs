@@ -4,6 +4,7 @@ use crate::fault::{Mistake, Review};
 use crate::schema_table::Kind;
 use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Node};
+use llmscen_core::label::{per_second, rate_text};
 
 /// The words of a ladder, and what follows each.
 const FORMS: [(&str, &str, usize); 3] = [
@@ -51,7 +52,7 @@ pub(super) fn values(path: &str, node: &Node, kind: &Kind) -> Result<Vec<Node>, 
         .collect();
     numbers.dedup();
     let scalar = |number: f64| match (per_second, number.fract() == 0.0) {
-        (true, _) => Data::Text(format!("{number}/s")),
+        (true, _) => Data::Text(rate_text(number)),
         (false, true) => Data::Int(number as i64),
         (false, false) => Data::Float(number),
     };
@@ -129,7 +130,9 @@ fn parse(path: &str, node: &Node) -> Result<Form, Box<Mistake>> {
         word,
         ends: [numbers[0], numbers[1]],
         count,
-        per_second: items[0].text().is_some_and(|text| text.contains("/s")),
+        per_second: items[0]
+            .text()
+            .is_some_and(|text| per_second(&text).is_some()),
     })
 }
 
@@ -191,6 +194,10 @@ mod tests {
         assert_eq!(
             ladder("{doubling: [1/s, 8/s]}", &Kind::Text),
             "1/s 2/s 4/s 8/s"
+        );
+        assert_eq!(
+            ladder("{doubling: [15/m, 1.0/s]}", &Kind::Text),
+            "0.25/s 0.5/s 1/s"
         );
     }
 

@@ -533,9 +533,9 @@ fn read_columns(
     };
     let first: Vec<&str> = cells(first).collect();
     let has_names = columns.iter().any(Option::is_some)
-        || first
-            .first()
-            .is_some_and(|cell| parse_cell(cell, measure).is_none());
+        || first.first().is_some_and(|cell| {
+            cell.parse::<f64>().is_err() && parse_cell(cell, measure).is_none()
+        });
     let mut places = Vec::new();
     for (index, column) in columns.iter().enumerate() {
         places.push(match column {
@@ -596,8 +596,8 @@ fn read_columns(
             }
             Err(cell) => {
                 let noun = match measure {
-                    Measure::Tokens => "a number of tokens, 1 or more",
-                    Measure::Time => "a time: seconds, or a duration such as `250ms`",
+                    Measure::Tokens => "a number of tokens from 1 to 10000000",
+                    Measure::Time => "a time up to a year: seconds, or a duration such as `250ms`",
                 };
                 let mistake = Mistake::new(at, format!("`{cell}` is not {noun}"), "this row");
                 review.push(mistake.also(named.at, "the file is named here"));
@@ -628,14 +628,21 @@ fn read_columns(
     Some(counts.into_iter().map(row).collect())
 }
 
-/// A cell: a number of tokens, 1 or more, or a time in seconds or with a unit.
+/// Longest time in a file, seconds: a year.
+const LONGEST_TIME: f64 = 31_536_000.0;
+
+/// A cell: a number of tokens, from 1 to [`MAX_TOKENS`], or a time in seconds or with a unit.
 fn parse_cell(cell: &str, measure: Measure) -> Option<f64> {
     let number = cell.parse::<f64>().ok().filter(|number| number.is_finite());
     match measure {
-        Measure::Tokens => number.filter(|tokens| *tokens >= 1.0),
+        Measure::Tokens => number.filter(|tokens| (1.0..=MAX_TOKENS as f64).contains(tokens)),
         Measure::Time => match number {
-            Some(seconds) => (seconds >= 0.0).then(|| (seconds * 1e9).round()),
-            None => parse_duration(cell).map(|span| span.0 as f64),
+            Some(seconds) => (0.0..=LONGEST_TIME)
+                .contains(&seconds)
+                .then(|| (seconds * 1e9).round()),
+            None => parse_duration(cell)
+                .map(|span| span.0 as f64)
+                .filter(|span| *span <= LONGEST_TIME * 1e9),
         },
     }
 }
@@ -708,7 +715,7 @@ pub(crate) fn pairs(node: &Node, review: &mut Review) -> Option<Weighted<(u64, u
             let length = |node: &Node| {
                 u64::try_from(node.integer()?)
                     .ok()
-                    .filter(|length| *length > 0)
+                    .filter(|length| (1..=MAX_TOKENS).contains(length))
             };
             let row = |item: &Node| match item.items() {
                 [input, output] => Some((1.0, (length(input)?, length(output)?))),
@@ -719,7 +726,7 @@ pub(crate) fn pairs(node: &Node, review: &mut Review) -> Option<Weighted<(u64, u
             };
             let bad = only.value.items().iter().find(|item| row(item).is_none());
             if let Some(bad) = bad {
-                let message = "a pair is `[input, output]` or `[input, output, weight]`, with whole numbers of tokens above 0";
+                let message = "a pair is `[input, output]` or `[input, output, weight]`, with whole numbers of tokens from 1 to 10000000";
                 review.push(Mistake::new(bad.at, message, "invalid pair"));
                 return None;
             }

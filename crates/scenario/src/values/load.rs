@@ -1,11 +1,12 @@
 //! Rates, arrival processes, and the rates and concurrencies of stages.
 
 use crate::fault::{Mistake, Review};
-use crate::schema_table::Leaf;
+use crate::schema_table::{Kind, Leaf};
 use crate::tree::{Data, Entry, Node};
 use crate::values::describe_actual;
 use crate::values::time::duration;
 use crate::values::{expect_some, object_schema};
+use llmscen_core::label;
 use llmscen_core::load::{Arrival, AtLimit, MaxInFlight};
 use llmscen_core::stage::RateProfile;
 use serde_json::json;
@@ -108,15 +109,19 @@ pub(crate) fn rate(node: &Node) -> Option<Rate> {
 
 /// A rate such as `8/s`, per second; may be zero.
 pub(crate) fn per_second(text: &str) -> Option<f64> {
-    let (number, unit) = text.split_once('/')?;
-    let seconds = match unit.trim() {
-        "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        _ => return None,
-    };
-    let rate = number.trim().parse::<f64>().ok()? / seconds;
-    (0.0..=MAX_RATE).contains(&rate).then_some(rate)
+    label::per_second(text).filter(|rate| (0.0..=MAX_RATE).contains(rate))
+}
+
+/// Whether values of this kind are rates.
+pub(crate) fn is_rate(kind: &Kind) -> bool {
+    matches!(kind, Kind::Leaf(leaf) if std::ptr::eq(*leaf, &RATE))
+}
+
+/// Writes a rate as its one text, so that equal ones have equal names.
+pub(crate) fn normalize_rate(node: &mut Node) {
+    if let Some(Rate::PerSecond(rate)) = rate(node).filter(|_| node.parts.is_none()) {
+        node.data = Data::Text(label::rate_text(rate));
+    }
 }
 
 pub(crate) fn arrivals(node: &Node) -> Option<Arrival> {

@@ -81,10 +81,14 @@ fn compare_values(contrast: &mut Contrast, scale: Scale) {
     }
 }
 
+/// The note of a throughput that is over whole runs on one side.
+const OF_WHOLE_RUN: &str = "not tested: sending was not steady for long enough, so that a throughput is over the whole run, start and drain included";
+
 fn missing_bounds_note(a: &Reading, b: &Reading) -> String {
     match (a.value, b.value) {
         (None, _) => "not measured in the base run".to_owned(),
         (_, None) => "not measured in the candidate run".to_owned(),
+        _ if a.is_of_whole_run || b.is_of_whole_run => OF_WHOLE_RUN.to_owned(),
         _ => {
             let effective =
                 |reading: &Reading| (reading.n as f64 / reading.design.max(1.0)).floor();
@@ -164,6 +168,13 @@ pub(super) fn contrast_of_runs(
         Group::from_values(&scale.to_scale(base)),
         Group::from_values(&scale.to_scale(other)),
     ) {
+        _ if readings
+            .iter()
+            .flatten()
+            .any(|reading| reading.is_of_whole_run) =>
+        {
+            contrast.note = Some(OF_WHOLE_RUN.to_owned());
+        }
         (Some(base), Some(other)) => {
             let min_error = if share { min_error(sides, index) } else { 0.0 };
             let change = difference(other, base, level, min_error);
@@ -231,6 +242,7 @@ impl Averaging {
                 Reading {
                     value: Some(back(group.mean)),
                     bounds,
+                    is_of_whole_run: readings.iter().any(|reading| reading.is_of_whole_run),
                     n,
                     design: 1.0,
                     replicates,

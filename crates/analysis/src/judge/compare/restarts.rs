@@ -27,7 +27,7 @@ fn run(value: f64) -> Side {
         bounds,
         n: 1000,
         design: 1.0,
-        replicates: 0,
+        ..Reading::default()
     };
     let (shares, freedom) = (vec![None], vec![f64::INFINITY]);
     Side {

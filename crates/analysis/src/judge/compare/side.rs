@@ -1,5 +1,6 @@
 //! The evidence of one case of one run for each measure.
 
+use crate::judge::design_effect::{dependence_of_units, ordered_requests};
 use crate::judge::ratio::{self, Units};
 use crate::measured_requests::MeasuredRequest;
 use crate::sample::{Sample, values};
@@ -9,7 +10,7 @@ use llmscen_core::seed::Seed;
 use llmscen_core::stats::design::Unit;
 use llmscen_core::stats::quantile::{order_statistic, select_quantile, sort};
 use llmscen_core::stats::quantile_bound::allowed;
-use llmscen_core::stats::{design, share};
+use llmscen_core::stats::share;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
@@ -54,7 +55,7 @@ pub fn summarize_side(
     level: f64,
     seed: Seed,
 ) -> Side {
-    let requests: Vec<MeasuredRequest<'_>> = sample.requests.iter().collect();
+    let requests = ordered_requests(sample, &[]);
     let mut side = Side {
         case: case.to_owned(),
         readings: Vec::new(),
@@ -119,8 +120,8 @@ fn thin(values: &[f64], seed: Seed) -> Vec<f64> {
 /// A quantile with order statistics as bounds (Woodruff, "Confidence intervals for medians and other position measures", Journal
 /// of the American Statistical Association 47, 1952): exact binomial bounds at the effective sample size, since values of one
 /// request and of consecutive requests are correlated.
-fn quantile_reading(
-    requests: &[MeasuredRequest<'_>],
+fn quantile_reading<'a>(
+    requests: &[MeasuredRequest<'a>],
     metric: Metric,
     values: &mut [f64],
     p: f64,
@@ -130,26 +131,22 @@ fn quantile_reading(
     let Some(value) = select_quantile(values, p).filter(|_| n > 0) else {
         return Reading::default();
     };
-    let over = |request: &MeasuredRequest<'_>| {
+    let over = |request: &MeasuredRequest<'a>| {
         let samples = request.samples(metric);
         let amount = samples.iter().filter(|sample| **sample > value).count() as f64;
-        (!samples.is_empty()).then_some((
-            request.round(),
-            Unit {
-                amount,
-                weight: samples.len() as f64,
-            },
-        ))
+        let weight = samples.len() as f64;
+        (!samples.is_empty()).then_some((*request, Unit { amount, weight }))
     };
-    let (rounds, units): (Vec<u32>, Vec<Unit>) = requests.iter().filter_map(over).unzip();
-    let design = design::dependence(&units, &rounds).times();
+    let (with_value, units): (Vec<MeasuredRequest<'_>>, Vec<Unit>) =
+        requests.iter().filter_map(over).unzip();
+    let design = dependence_of_units(&with_value, units).times();
     let effective = ((n as f64 / design) as u64).max(1);
     Reading {
         value: Some(value),
         bounds: quantile_bounds(values, p, effective, level),
         n,
         design,
-        replicates: 0,
+        ..Reading::default()
     }
 }
 
@@ -171,6 +168,7 @@ fn ratio_reading(units: &Units, level: f64) -> Reading {
     Reading {
         value: Some(value),
         bounds: units.long_run.as_ref().map(|run| run.ends(level)),
+        is_of_whole_run: units.whole.is_some(),
         n: units.n,
         design,
         replicates: 0,
@@ -184,14 +182,14 @@ fn share_reading(
     metric: Metric,
     level: f64,
 ) -> (Reading, Option<(u64, u64)>) {
-    let (rounds, units): (Vec<u32>, Vec<Unit>) = requests
+    let (requests, units): (Vec<MeasuredRequest<'_>>, Vec<Unit>) = requests
         .iter()
         .filter_map(|request| {
             let unit = Unit {
                 amount: f64::from(u8::from(request.is_hit(metric)?)),
                 weight: 1.0,
             };
-            Some((request.round(), unit))
+            Some((*request, unit))
         })
         .unzip();
     let hits = units.iter().map(|unit| unit.amount).sum::<f64>();
@@ -199,7 +197,7 @@ fn share_reading(
     if n == 0.0 {
         return (Reading::default(), None);
     }
-    let design = design::dependence(&units, &rounds).times();
+    let design = dependence_of_units(&requests, units).times();
     let effective_hits = (hits / design).round();
     let effective_n = (n / design).round().max(1.0);
     let bounds = (
@@ -211,7 +209,7 @@ fn share_reading(
         bounds: Some(bounds),
         n: n as u64,
         design,
-        replicates: 0,
+        ..Reading::default()
     };
     (reading, Some((effective_hits as u64, effective_n as u64)))
 }

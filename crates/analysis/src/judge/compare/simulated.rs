@@ -4,7 +4,7 @@
 use super::*;
 use crate::fixture::{TestRequest, sample_of};
 use crate::sample::Sample;
-use crate::sending::{Amounts, Flow};
+use crate::sending::{Amounts, Flow, ThroughputWindow};
 use llmscen_core::seed::Seed;
 use llmscen_core::stats::share::at_least;
 use rand::{RngExt, SeedableRng};
@@ -55,7 +55,7 @@ fn run(seed: Seed, length: Length, scale: f64) -> Sample {
         rows.extend(own);
     }
     Sample {
-        sending,
+        requests_window: ThroughputWindow::of_lengths(sending),
         flows,
         ..sample_of(rows)
     }

@@ -5,7 +5,7 @@ mod compare {
     use crate::fixture::TestRequest;
     use crate::judge::fixture::{failed, ok, sample};
     use crate::sample::Sample;
-    use crate::sending::{Amounts, Flow};
+    use crate::sending::{Amounts, Flow, ThroughputWindow};
     use llmscen_core::compare::{Effect, Magnitude};
     use llmscen_core::seed::Seed;
 
@@ -162,7 +162,7 @@ mod compare {
             vec![of(
                 "a",
                 &Sample {
-                    sending: vec![10.0],
+                    requests_window: ThroughputWindow::of_lengths(vec![10.0]),
                     flows: vec![flow],
                     ..sample(rows)
                 },

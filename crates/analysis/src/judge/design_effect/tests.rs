@@ -165,7 +165,8 @@ mod verdicts {
     }
 
     fn ruled(check: &Check, rows: Vec<TestRequest>, load: LoadKind) -> Verdict {
-        rule(check, &sample(rows), &Conditions { valid: true, load })
+        let sample = sample(rows);
+        rule(check, &sample, &Conditions::of(&sample, load))
     }
 
     fn p90(limit: f64) -> Check {
@@ -399,5 +400,36 @@ mod verdicts {
             };
             prop_assert!(score(limit) <= score(limit + more));
         }
+    }
+}
+
+/// Three stages of 200 requests each, whose waits differ by plan. `parts`: whether the plan is known.
+fn staged(rho: f64, parts: bool) -> Vec<TestRequest> {
+    let mut rng = ChaCha8Rng::seed_from_u64(3);
+    let rows = queue(&mut rng, 600, rho);
+    let in_stage = |(place, row): (usize, TestRequest)| {
+        let stage = place as u32 / 200;
+        let wait = row.value(Metric::Ttft).unwrap() * f64::from(1 + 2 * stage);
+        TestRequest {
+            part: if parts { stage } else { 0 },
+            scheduled_s: place as f64,
+            ..ok(Metric::Ttft, wait)
+        }
+    };
+    rows.into_iter().enumerate().map(in_stage).collect()
+}
+
+#[test]
+fn planned_stages_are_no_correlation() {
+    let p75 = check(Metric::Ttft, Some(Stat::Quantile(0.75)), Op::Less, 1600.0);
+    let mean = check(Metric::Ttft, Some(Stat::Mean), Op::Less, 800.0);
+    let effect = |rows: Vec<TestRequest>| of(&p75, rows, 900.0);
+    assert!(effect(staged(0.0, false)) > 50.0 && effect(staged(0.0, true)) < 2.0);
+    // That of requests within a stage stays.
+    assert!(effect(staged(0.95, true)) > 4.0);
+    for own in [&p75, &mean] {
+        let ruling = |rows| rule(own, &sample(rows), &conditions(true)).ruling;
+        assert_eq!(ruling(staged(0.0, true)), Ruling::Pass);
+        assert_eq!(ruling(staged(0.0, false)), Ruling::Inconclusive);
     }
 }

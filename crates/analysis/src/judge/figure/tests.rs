@@ -97,6 +97,7 @@ mod noise {
             rounds: 1,
             scheduled: 1,
             ok: 1,
+            answers: None,
             metrics,
         };
         Baseline {

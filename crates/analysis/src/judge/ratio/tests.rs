@@ -113,6 +113,7 @@ mod resampling_units {
     use crate::fixture::TestRequest;
     use crate::judge::fixture::{ok, sample};
     use crate::measured_requests::RequestFields;
+    use crate::sending::ThroughputWindow;
 
     fn reply(round: u32, took: f64, tokens: f64) -> TestRequest {
         TestRequest {
@@ -148,7 +149,7 @@ mod resampling_units {
             .flat_map(|(round, ends)| vec![reply(round as u32, 500.0, 10.0); usize::from(*ends)]);
         let flows = each.iter().enumerate().map(flow).collect();
         Sample {
-            sending: vec![10.0; each.len()],
+            requests_window: ThroughputWindow::of_lengths(vec![10.0; each.len()]),
             flows,
             ..sample(rows.collect())
         }
@@ -228,7 +229,7 @@ mod resampling_units {
     #[test]
     fn unknown_tokens_are_no_data_and_gpus_divide() {
         let bare = Sample {
-            sending: vec![10.0],
+            requests_window: ThroughputWindow::of_lengths(vec![10.0]),
             ..sample(vec![ok(Metric::E2e, 500.0); 60])
         };
         assert_eq!(of(&bare, Metric::OutputTps), Units::default());

@@ -2,6 +2,7 @@ mod rule {
     use super::super::*;
     use crate::fixture::TestRequest;
     use crate::judge::fixture::{check, conditions, failed, goodput, ok, sample};
+    use crate::sending::{Amounts, Flow, ThroughputWindow, Unit, WholeReason};
     use llmscen_core::check::Op;
     use llmscen_core::signal::Signal;
     use llmscen_core::telemetry::SignalStat;
@@ -11,37 +12,63 @@ mod rule {
     const P99: Option<Stat> = Some(Stat::Quantile(0.99));
 
     #[test]
-    fn a_throughput_without_a_window_is_not_decided() {
-        let mut seen = sample(latencies([9.0; 20]));
-        seen.sending = vec![0.0];
-        let of = |metric, seen: &Sample| {
+    fn a_throughput_over_whole_rounds_is_not_decided() {
+        let rows = latencies([9.0; 40]);
+        let ended = Amounts {
+            ended: 20.0,
+            requests: 20.0,
+            ..Amounts::default()
+        };
+        let flow = Flow {
+            bins: [(3, ended), (200, ended)].into(),
+            ..Flow::default()
+        };
+        let seen = |whole| {
+            let mut seen = sample(rows.clone());
+            seen.flows = vec![flow.clone()];
+            seen.requests_window = ThroughputWindow::of_lengths(vec![2.0]);
+            seen.requests_window.whole = whole;
+            seen
+        };
+        let of = |seen: &Sample, confidence| {
+            let floor = check(Metric::RequestThroughput, None, Op::AtLeast, 1.0);
             rule(
-                &check(metric, None, Op::AtLeast, 1.0),
+                &Check {
+                    confidence,
+                    ..floor
+                },
                 seen,
                 &conditions(true),
             )
         };
-        let verdict = of(Metric::OutputTps, &seen);
+        let level = Confidence::Level(0.95);
+        let verdict = of(&seen(None), level);
         assert_eq!(
             (verdict.ruling, verdict.observed),
-            (Ruling::Inconclusive, None)
+            (Ruling::Pass, Some(20.0))
         );
-        assert!(
-            verdict
-                .note
-                .unwrap()
-                .starts_with("no request succeeded before sending stopped")
+        let whole = WholeReason::TooShort {
+            unit: Unit::Request,
+            seconds: 2.0,
+            duration: 1.0,
+        };
+        let verdict = of(&seen(Some(whole)), level);
+        assert_eq!(
+            (
+                verdict.ruling,
+                verdict.observed,
+                verdict.bound,
+                verdict.need
+            ),
+            (Ruling::Inconclusive, Some(20.0), None, None)
         );
         assert_eq!(
-            of(Metric::OutputTps, &sample(vec![failed()])).ruling,
-            Ruling::Fail,
-            "no request succeeded"
+            verdict.note.unwrap(),
+            "the value is over the whole run, start and drain included. Sending was steady for 2.0 mean durations of a request, and 3 \
+             are required: measure for longer; users need at least 10 requests each"
         );
-        assert_eq!(
-            of(Metric::Mfu, &seen).ruling,
-            Ruling::Fail,
-            "a figure that has no window"
-        );
+        let point = of(&seen(Some(whole)), Confidence::Point);
+        assert_eq!(point.ruling, Ruling::Pass, "a point estimate as asked for");
     }
 
     #[test]
@@ -66,7 +93,7 @@ mod rule {
     }
 
     #[test]
-    fn a_p99_of_fewer_than_a_thousand_samples_says_so() {
+    fn a_p99_of_fewer_than_a_thousand_samples_says_on_how_many_it_rests() {
         let note = |p: f64, n: u32| {
             let wanted = check(Metric::Ttft, Some(Stat::Quantile(p)), Op::Less, 1e9);
             ruled(
@@ -75,8 +102,15 @@ mod rule {
             )
             .note
         };
-        let known = "decided by 999 samples; draft-gaikwad-llm-benchmarking-methodology requires at least 1000";
-        assert_eq!(note(0.99, 999).as_deref(), Some(known));
+        assert_eq!(
+            [note(0.99, 999), note(0.99, 700), note(0.995, 1000)],
+            [
+                "p99 rests on the 9 slowest requests",
+                "p99 rests on the 7 slowest requests",
+                "p99.5 rests on the 5 slowest requests"
+            ]
+            .map(|note| Some(note.to_owned()))
+        );
         assert_eq!(
             [note(0.99, 1000), note(0.95, 999), note(0.99, 298)],
             [None, None, None]
@@ -562,7 +596,7 @@ mod bounded {
 mod unanswered {
     use super::super::*;
     use crate::fixture::TestRequest;
-    use crate::judge::fixture::{check, conditions, ok, sample};
+    use crate::judge::fixture::{check, conditions, goodput, ok, sample};
     use llmscen_core::check::Op;
     use llmscen_core::metric::Stat;
 
@@ -600,5 +634,41 @@ mod unanswered {
         assert_eq!(judged(0, 1000, p95), (Ruling::Inconclusive, false));
         assert_eq!(judged(0, 1, Stat::Mean), (Ruling::Inconclusive, false));
         assert_eq!(judged(0, 1, Stat::Max), (Ruling::Inconclusive, false));
+    }
+
+    #[test]
+    fn a_goodput_leaves_out_replies_without_a_pace() {
+        let paced = |pace: f64| TestRequest {
+            values: vec![(Metric::Ttft, 1.0), (Metric::Tpot, pace)],
+            ..ok(Metric::Ttft, 1.0)
+        };
+        let judged = |slow: usize, without: usize, n: usize| {
+            // Each kind is spread over the run.
+            let rows = (0..n).map(|request| match request * 619 % n {
+                place if place < without => ok(Metric::Ttft, 1.0),
+                place if place < without + slow => paced(9.0),
+                _ => paced(1.0),
+            });
+            let limit = RequestLimit {
+                metric: Metric::Tpot,
+                op: Op::Less,
+                limit: 5.0,
+            };
+            let check = goodput(vec![limit], Op::AtLeast, 0.95);
+            let verdict = rule(&check, &sample(rows.collect()), &conditions(true));
+            (verdict.ruling, verdict.observed, verdict.n, verdict.note)
+        };
+        assert_eq!(judged(0, 0, 1000), (Ruling::Pass, Some(1.0), 1000, None));
+        // 20 more bad ones would not turn it, 300 would.
+        assert_eq!(judged(0, 20, 1000), (Ruling::Pass, Some(1.0), 980, None));
+        let note = Some("not measured: 300 replies have no pace".to_owned());
+        let open = (Ruling::Inconclusive, Some(1.0), 700, note);
+        assert_eq!(judged(0, 300, 1000), open);
+        assert_eq!(judged(200, 20, 1000).0, Ruling::Fail);
+        // Too few requests are the reason where they are.
+        let few = judged(0, 1, 50);
+        assert_eq!((few.0, few.3), (Ruling::Inconclusive, None));
+        let none = judged(0, 1000, 1000);
+        assert_eq!((none.0, none.1, none.2), (Ruling::Fail, None, 0));
     }
 }

@@ -96,6 +96,7 @@ impl Peak {
         let last = self.grid.len().saturating_sub(1);
         Finding {
             answer: best.map(at),
+            above: None,
             interval: (
                 best.map(|_| at(low)),
                 self.grid.get(high).copied().unwrap_or_default(),

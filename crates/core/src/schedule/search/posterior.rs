@@ -2,8 +2,8 @@
 //!
 //! Position `k` means that the first `k` grid values pass and the others fail. The outcome of a probe depends on its distance
 //! from the boundary (`edge`): its score z, from n requests, is normal with mean `s √n ln(edge / load)`, the model of probit
-//! analysis (Finney, "Probit Analysis", 3rd edition, 1971). The steepness `s` is unknposterior, and so is the standard deviation
-//! of z: probes of one load differ by more than their posterior requests show if queues are correlated for longer than a probe.
+//! analysis (Finney, "Probit Analysis", 3rd edition, 1971). The steepness `s` is unknown, and so is the standard deviation
+//! of z: probes of one load differ by more than their own requests show if queues are correlated for longer than a probe.
 //! Both are averaged over, as in Kontsevich and Tyler, "Bayesian adaptive estimation of psychometric slope and threshold", Vision
 //! Research 39 (1999), so that contradictory probes widen the interval, and many weak probes near a flat transition do not add up
 //! to certainty.
@@ -11,7 +11,8 @@
 use crate::search::Evidence;
 use crate::stats::distributions::{density, pooled, probability, score};
 
-/// Beyond this score only the side counts: far from the boundary a share is limited by 0, and the model ends.
+/// Score of [`super::PASSES`], rounded down so that a probe of exactly that probability passes. Beyond it only the side counts: far
+/// from the boundary a share is limited by 0, and the model ends.
 const CERTAIN: f64 = 1.6448536;
 /// Probability that a probe is an outlier, whatever its number of requests.
 const LAPSE: f64 = 0.02;
@@ -97,9 +98,20 @@ impl Posterior {
         self.probes(index) > 0
     }
 
-    /// Probability that a grid value passes, by its posterior probes pooled into one sample.
+    /// Probability that a grid value passes, by its own probes pooled into one sample.
     pub(super) fn pass_probability(&self, index: usize) -> f64 {
         probability(pooled(self.probes[index].iter().copied()))
+    }
+
+    /// Whether a probe of a grid value passed, and all of its probes together do.
+    pub(super) fn passes(&self, index: usize) -> bool {
+        let probes = &self.probes[index];
+        probes.iter().any(|(z, _)| *z >= CERTAIN) && pooled(probes.iter().copied()) >= CERTAIN
+    }
+
+    /// Whether the probes of a grid value fail together.
+    pub(super) fn fails(&self, index: usize) -> bool {
+        pooled(self.probes[index].iter().copied()) <= -CERTAIN
     }
 
     fn normalize(&mut self) {

@@ -246,26 +246,16 @@ fn the_interval_covers_the_boundary_if_probes_are_overdispersed() {
         precision: 0.2,
         ..spec(1.0, 64.0, 4.0, false)
     };
-    let (grid, edge) = (spec.grid(), 20.0f64);
+    // Twice the standard deviation of independent requests.
+    let server = Drawn {
+        edge: 20.0,
+        requests: 100.0,
+        slope: 1.0,
+        spread: 2.0,
+    };
     let covered = (0..60).filter(|&seed| {
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let mut search = Search::new(&spec, &grid);
-        while let Some(probe) = search.next() {
-            let requests = (probe.length * 100.0) as u64;
-            // Twice the standard deviation of independent requests.
-            let luck = 2.0 * score(rng.random_range(1e-9..1.0));
-            let z = (requests as f64).sqrt() * (edge / probe.load).ln() + luck;
-            search.record_probe(
-                probe.index,
-                Evidence {
-                    pass_probability: probability(z),
-                    requests,
-                    goodput: (0.0, 0.0),
-                },
-            );
-        }
-        let (low, high) = search.finding().interval;
-        low.is_none_or(|low| low <= edge) && edge <= high
+        let (low, high) = searched(&spec, server, seed).finding().interval;
+        low.is_none_or(|low| low <= server.edge) && server.edge <= high
     });
     let covered = covered.count();
     assert!(covered >= 54, "{covered} of 60, where 90 % are claimed");
@@ -310,4 +300,150 @@ fn an_undecidable_search_ends_without_convergence() {
     assert!(!done.finding().converged);
     assert!(done.probes().len() <= 60, "{}", done.probes().len());
     assert_eq!(done.next(), None);
+}
+
+/// What many searches of a server came to, of 40.
+#[derive(Debug, Default, PartialEq)]
+struct Rates {
+    converged: u32,
+    /// A probe of the answer passed.
+    passed: u32,
+    /// The answer is within the precision.
+    near: u32,
+    probes: usize,
+}
+
+/// A server whose probes have drawn scores.
+#[derive(Clone, Copy)]
+struct Drawn {
+    /// The boundary.
+    edge: f64,
+    /// Requests of a probe of length 1.
+    requests: f64,
+    /// Steepness of the scores per √request, and their standard deviation.
+    slope: f64,
+    spread: f64,
+}
+
+/// The search of a server to its end.
+fn searched(spec: &SearchSpec, server: Drawn, seed: u64) -> Search {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut search = Search::new(spec, &spec.grid());
+    while let Some(probe) = search.next() {
+        let requests = (probe.length * server.requests) as u64;
+        let luck = server.spread * score(rng.random_range(1e-9..1.0));
+        let mean = server.slope * (requests as f64).sqrt() * (server.edge / probe.load).ln();
+        search.record_probe(
+            probe.index,
+            Evidence {
+                pass_probability: probability(mean + luck),
+                requests,
+                goodput: (0.0, 0.0),
+            },
+        );
+    }
+    search
+}
+
+/// Searches a server whose probes have scores of this steepness, per √request, and this spread.
+fn rates(spec: &SearchSpec, edge: f64, (slope, spread): (f64, f64)) -> Rates {
+    let server = Drawn {
+        edge,
+        requests: 400.0,
+        slope,
+        spread,
+    };
+    let mut sum = Rates::default();
+    for seed in 0..40 {
+        let search = searched(spec, server, seed);
+        let found = search.finding();
+        let passed = |probe: &Probed| {
+            Some(probe.load) == found.answer && probe.evidence.pass_probability >= PASSES
+        };
+        let near = |load: f64| (load / edge).ln().abs() <= spec.precision.ln_1p();
+        sum.converged += u32::from(found.converged);
+        sum.passed += u32::from(search.probes().iter().any(passed));
+        sum.near += u32::from(found.answer.is_some_and(near));
+        sum.probes += search.probes().len();
+    }
+    sum
+}
+
+#[test]
+fn the_probe_of_the_answer_passed_and_the_answer_is_within_the_precision() {
+    for (integer, edge, start) in [(true, 60.0, 4.0), (false, 16.4, 5.0), (false, 0.4, 0.9)] {
+        let spec = spec(edge / 40.0, edge * 9.0, start, integer);
+        for law in [(2.0, 1.5), (5.0, 1.5)] {
+            let rates = rates(&spec, edge, law);
+            assert_eq!(
+                (rates.passed, rates.converged),
+                (40, 40),
+                "{edge} {law:?} {rates:?}"
+            );
+            assert!(rates.near >= 36, "{edge} {law:?} {rates:?}");
+        }
+        // Where probes differ by more than the boundary is wide, fewer searches converge, and none to a load that never passed.
+        let rates = rates(&spec, edge, (0.5, 1.5));
+        assert_eq!(rates.passed, 40, "{edge} {rates:?}");
+    }
+}
+
+#[test]
+fn probes_of_exactly_the_least_probability_pass() {
+    let spec = spec(1.0, 64.0, 4.0, true);
+    let mut search = Search::new(&spec, &spec.grid());
+    while let Some(probe) = search.next() {
+        let passes = probe.load <= 20.0;
+        let evidence = Evidence {
+            pass_probability: if passes { PASSES } else { 1.0 - PASSES },
+            requests: 100,
+            goodput: (0.0, 0.0),
+        };
+        search.record_probe(probe.index, evidence);
+    }
+    let found = search.finding();
+    assert!(found.converged, "{found:?}");
+    assert!((18.0..=20.0).contains(&found.answer.unwrap()), "{found:?}");
+}
+
+#[test]
+fn the_answer_is_a_load_whose_probes_passed() {
+    let spec = spec(1.0, 8.0, 4.0, true);
+    let grid = spec.grid();
+    let found = |probes: &[(f64, f64)]| {
+        let mut search = Search::new(&spec, &grid);
+        for (load, pass_probability) in probes {
+            let index = grid.iter().position(|value| value == load).unwrap();
+            search.record_probe(
+                index,
+                Evidence {
+                    pass_probability: *pass_probability,
+                    requests: 100,
+                    goodput: (0.0, 0.0),
+                },
+            );
+        }
+        let found = search.finding();
+        (found.answer, found.above, found.converged)
+    };
+    let fails = Some((8.0, LoadVerdict::Failed));
+    assert_eq!(
+        found(&[(4.0, 0.99), (8.0, 0.01)]),
+        (Some(4.0), fails, false)
+    );
+    let unclear = [(4.0, 0.99), (8.0, 0.3), (8.0, 0.4), (8.0, 0.3)];
+    assert_eq!(
+        found(&unclear),
+        (Some(4.0), Some((8.0, LoadVerdict::Inconclusive)), false)
+    );
+    assert_eq!(
+        found(&[(4.0, 0.99)]),
+        (Some(4.0), Some((8.0, LoadVerdict::NotMeasured)), false)
+    );
+    assert_eq!(found(&[(8.0, 0.99)]), (Some(8.0), None, false));
+    assert_eq!(
+        found(&[(4.0, 0.6)]),
+        (None, Some((4.0, LoadVerdict::Inconclusive)), false)
+    );
+    assert_eq!(found(&[(4.0, 0.6), (8.0, 0.6), (8.0, 0.6)]).0, None);
 }

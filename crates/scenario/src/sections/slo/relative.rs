@@ -99,6 +99,11 @@ pub(super) fn resolve_limit(
         return check;
     };
     let limit_at = place_of(limit, relative.to, review);
+    if let (ReferenceKind::Baseline, BaselineState::Loaded(loaded)) =
+        (relative.to, context.baseline)
+    {
+        relative.answers = baseline::find_answers(loaded, &check, case);
+    }
     let known =
         match relative.to {
             ReferenceKind::Case if relative.is_same_case() => {

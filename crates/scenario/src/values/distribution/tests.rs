@@ -201,23 +201,38 @@ fn values_come_from_a_column_of_a_file() {
         ),
         (
             "{file: lengths.csv}",
+            "20000000\n5\n",
+            "lengths.csv:1: `20000000` is not a number of tokens from 1 to 10000000",
+        ),
+        (
+            "{file: lengths.csv}",
+            "5\n1e300\n",
+            "lengths.csv:2: `1e300` is not a number of tokens from 1 to 10000000",
+        ),
+        (
+            "{file: lengths.csv}",
+            "5\n18446744073709551616\n",
+            "lengths.csv:2: `18446744073709551616` is not a number of tokens from 1 to 10000000",
+        ),
+        (
+            "{file: lengths.csv}",
             "in,out\n1,2\n",
             "t:1: `lengths.csv` has 2 columns",
         ),
         (
             "{file: lengths.csv}",
             "n\n5\nx\n",
-            "lengths.csv:3: `x` is not a number of tokens, 1 or more",
+            "lengths.csv:3: `x` is not a number of tokens from 1 to 10000000",
         ),
         (
             "{file: lengths.csv}",
             "n\n5\n-2\n",
-            "lengths.csv:3: `-2` is not a number of tokens, 1 or more",
+            "lengths.csv:3: `-2` is not a number of tokens from 1 to 10000000",
         ),
         (
             "{file: lengths.csv}",
             "n\nNaN\n",
-            "lengths.csv:2: `NaN` is not a number of tokens, 1 or more",
+            "lengths.csv:2: `NaN` is not a number of tokens from 1 to 10000000",
         ),
         (
             "{file: lengths.csv}",
