@@ -18,7 +18,8 @@ from pathlib import Path
 import pyarrow.parquet
 import yaml
 from again import limits
-from again.figures import Round, derived, distribution, ended_itself, nearest_rank, request_limits, scalars, values
+from again.figures import Round, derived, distribution, ended_itself, nearest_rank, request_limits, scalars, settle, values
+from again.planned import PlannedLoad
 from again.tally import compared, faults, same
 
 
@@ -78,6 +79,13 @@ class Case:
         left = lambda row: row["outcome"] == "cancelled" and ended_itself(part.get(row["round"], {}))
         rows = [row for row in rows if not left(row)]
         self.rows, self.measured = rows, [row for row in rows if row["phase"] == "measured"]
+        stage = case["labels"].get("load.stage")
+        planned = PlannedLoad(load, plan.get("mix", []), stage if isinstance(stage, int) else None)
+        firsts = {}
+        for row in self.measured:
+            firsts[row["round"]] = min(firsts.get(row["round"], row["intended_ns"]), row["intended_ns"])
+        for row in self.measured:
+            row["level"] = planned.level(row, firsts[row["round"]])
         # Limits on the whole of a staged load say `all`.
         labels = {**case["labels"], **({"load.stage": "all"} if "stages" in plan["load"] else {})}
         about = lambda slo: all(labels.get(path) == value for path, value in slo.get("when", {}).items())
@@ -102,8 +110,10 @@ class Case:
             Round([row for row in rows if row["round"] == number], part.get(number), load, case["load"])
             for number in sorted({row["round"] for row in rows})
         ]
+        settle(self.rounds, list(entries))
         good = (re.search(r"goodput\((.*)\)", slo["expr"]) for slo in self.limits)
         self.unknown = [] if {"concurrency", "rate"} & set(load) else UNKNOWN
+        self.queue = limits.Queue(self)
         self.known = scalars(self.rounds, self.target, next((request_limits(found[1]) for found in good if found), None))
 
 
@@ -133,7 +143,9 @@ def check_case(case, printed, line):
     check_metrics(case, printed["metrics"], line)
     ok = sum(row["outcome"] == "ok" for row in case.measured)
     dropped = sum(row["outcome"] == "dropped" for row in case.measured)
-    counts = {"scheduled": len(case.measured), "ok": ok, "dropped": dropped, "warmup": len(case.rows) - len(case.measured)}
+    cooldown = sum(row["phase"] == "cooldown" for row in case.rows)
+    warmup = len(case.rows) - len(case.measured) - cooldown
+    counts = {"scheduled": len(case.measured), "ok": ok, "dropped": dropped, "warmup": warmup, "cooldown": cooldown}
     for name, count in {**counts, "failed": len(case.measured) - ok - dropped}.items():
         same(f"{case.id} {name}", printed["counts"][name], count)
     lags = sorted(row["schedule_lag_ms"] for row in case.measured if row["schedule_lag_ms"] is not None)

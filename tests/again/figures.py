@@ -90,7 +90,8 @@ def derived(row):
     choices = (row["token_choices"] if row["streamed"] else None) or [0] * len(events)
     spans = [[at for at, own in zip(events, choices) if own == choice] for choice in sorted(set(choices))]
     first, last = (events[0], events[-1]) if events else (None, None)
-    answered = first if ok or row["outcome"] == "abandoned" else None
+    timed = ok or row["outcome"] == "abandoned"
+    answered = first if timed else None
     end = row["end_ns"] if ok else None
     hidden, source, output = account(row, events)
     weights = weights_of(row, events, output)
@@ -105,7 +106,7 @@ def derived(row):
     reasoned = reasoning > 0 or (row["usage_reasoning"] or 0) > 0
     first_answer = events[reasoning] if ok and reasoned and reasoning < len(events) else None
     time = sum(span(own[0], own[-1]) for own in spans)
-    tpot = time / decoded if decoded > 0 and time > 0 else None
+    tpot = time / decoded if timed and decoded > 0 and time > 0 else None
     counted = row["counted_output"]
     mismatch = abs(output - counted) / counted if source == "usage" and counted and not row["counted_approximate"] else None
     per_ms = ratio(prompt, service)
@@ -117,7 +118,7 @@ def derived(row):
         "ttft_service_ms": service,
         "time_to_first_answer_ms": span(row["intended_ns"], first_answer),
         "ttfc_ms": span(row["sent_ns"], row["first_chunk_ns"]),
-        "itl_ms": gaps(events, choices) or None,
+        "itl_ms": gaps(events, choices) or None if timed else None,
         "tokens_per_event": ratio(output, len(events)),
         "events_per_reply": len(events) or None if ok else None,
         "tpot_ms": tpot,
@@ -190,6 +191,7 @@ class Round:
     def __init__(self, rows, part, load, shape):
         self.rows, self.measured = rows, [row for row in rows if row["phase"] == "measured"]
         self.sending, self.arrived = 0, []
+        self.session_sending, self.session_ends = 0, []
         self.seconds = self.area = self.most = self.steady_tokens = self.steady_seconds = 0
         self.planned = self.length = self.sent = self.took = 0
         if self.measured:
@@ -213,15 +215,15 @@ class Round:
         return min(ends + [cut(part)] if cut(part) is not None else ends)
 
     def throughput(self, part, load):
-        """The window that throughputs are over, and what arrived in it as (instant, what, amount, row)."""
+        """When sending ends, and whether the load is over with its last end."""
         first, last = self.window
         static = load.get("static")
         starts = [row for row in self.measured if row["turn"] == 0]
         due, sent = [row["intended_ns"] for row in starts], [row["sent_ns"] for row in starts if row["sent_ns"] is not None]
         timed = self.by_time(part, load)
-        begins = max(first, min((row["end_ns"] for row in self.rows if row["outcome"] == "ok"), default=first))
-        if load.get("rate") == "burst" or static is not None and static.get("barrier", "round") != "none":
-            begins, until = first, last
+        self.by_plan = load.get("rate") == "burst" or static is not None and static.get("barrier", "round") != "none"
+        if self.by_plan:
+            until = last
         elif {"rate", "trace", "replay"} & set(load) or "rate" in load.get("stages", [{}])[0]:
             n = len(due)
             planned = timed if timed is not None else first + round((max(due) - first) / max(n - 1, 1) * n)
@@ -233,11 +235,19 @@ class Round:
             for row in self.rows:
                 if row["sent_ns"] is not None:
                     talks[row["seq"]] = max(talks.get(row["seq"], 0), row["end_ns"])
-            until = min((end for end in talks.values() if end > max(sent)), default=max(sent)) if sent else begins
+            until = min((end for end in talks.values() if end > max(sent)), default=max(sent)) if sent else first
+        users = load.get("concurrency", (static or {}).get("batch"))
+        self.users, self.until = users if isinstance(users, int) else None, until
+
+    def over(self, window, whole):
+        """Counts what arrived in the window of steady sending, or in the whole round."""
+        begins, until = window
         self.sending = max(until - begins, 0) / 1e9
         inside = lambda at: begins < at <= until
         self.bin = lambda at: int(((at - begins) * 240 - 1) // (until - begins))
-        for row in (row for row in self.rows if row["sent_ns"] is not None):
+        rows = self.measured if whole else self.rows
+        self.whole = whole
+        for row in (row for row in rows if row["sent_ns"] is not None):
             arrived = list(arrivals(row))
             self.arrived += [(at, what, amount, row) for at, what, amount in arrived if inside(at)]
 
@@ -271,6 +281,82 @@ class Round:
         self.took = max(length, left - start) / 1e9
 
 
+def steady(own, flights):
+    """The window of steady sending of a round: from the first success until sending ends; for a closed loop, a multiple of its users' ends."""
+    first, last = own.window
+    if own.by_plan:
+        return first, last
+    begins = max(first, min((end for _, end, _, ok, _ in flights if ok), default=first))
+    return (begins, own.until) if own.users is None else whole_cycles([end for _, end, *_ in flights], begins, own.until, own.users)
+
+
+def whole_cycles(ends, begins, until, users):
+    """Cuts a window to a multiple of so many ends."""
+    ends = sorted(end for end in ends if begins < end <= until)
+    if len(ends) < 3 * users:
+        return begins, until
+    rest = len(ends) % users
+    return ends[rest - 1] if rest else begins, ends[-1]
+
+
+def is_whole(flights, steady, entries):
+    """Whether steady windows are too short for three mean durations, or count more than Little's law allows.
+
+    `flights`: per round the (sent, end, ok and measured, ok, group) of what ends; `steady`: the window of each round.
+    """
+    took = lambda wanted: [(b - a) / 1e9 for own in flights for a, b, counts, _, group in own if counts and wanted(group)]
+    every = took(lambda group: True)
+    if not every:
+        return False
+    of_entry = lambda name: took(lambda group: group is not None and (group == name or group.startswith(name + "/")))
+    longest = max([numpy.mean(every)] + [numpy.mean(found) for name in entries if (found := of_entry(name))])
+    length = sum(max(b - a, 0) for a, b in steady) / 1e9
+    if length / len(steady) < 3 * longest:
+        return True
+    inside = sum(ok and a < end <= b for own, (a, b) in zip(flights, steady) for _, end, _, ok, _ in own)
+    return inside / length * numpy.mean(every) > 1.05 * max(most_at_once(own, span) for own, span in zip(flights, steady))
+
+
+def settle(rounds, entries):
+    """Chooses what the throughputs of a case are over: of requests, and of sessions."""
+    rounds = [own for own in rounds if own.measured]
+    by_plan = any(own.by_plan for own in rounds)
+    flights = [[(row["sent_ns"], row["end_ns"], row["outcome"] == "ok" and row["phase"] == "measured", row["outcome"] == "ok", row["group"])
+                for row in own.rows if row["sent_ns"] is not None] for own in rounds]
+    of_requests = [steady(*one) for one in zip(rounds, flights)]
+    whole = not by_plan and is_whole(flights, of_requests, entries)
+    talks = [sessions(own) for own in rounds]
+    spans = [steady(*one) for one in zip(rounds, talks)]
+    of_sessions = not by_plan and is_whole(talks, spans, entries)
+    for own, found, of_own_requests, of_own_sessions in zip(rounds, talks, of_requests, spans):
+        own.over(own.window if whole else of_own_requests, whole)
+        begins, until = own.window if of_sessions else of_own_sessions
+        own.session_sending, own.session_whole = max(until - begins, 0) / 1e9, of_sessions
+        own.session_bin = lambda at, begins=begins, until=until: int(((at - begins) * 240 - 1) // (until - begins))
+        own.session_ends = [end for _, end, counts, ok, _ in found if (counts if of_sessions else ok) and begins < end <= until]
+
+
+def sessions(own):
+    """The (sent, end, ok and measured, ok, group) of each session of a round; ok if every turn is."""
+    talks = {}
+    for row in own.rows:
+        talks.setdefault(row["seq"], []).append(row)
+    found = []
+    for rows in talks.values():
+        sent = [row["sent_ns"] for row in rows if row["sent_ns"] is not None]
+        last = max(rows, key=lambda row: row["end_ns"])
+        ok = sum(row["outcome"] == "ok" for row in rows) == rows[0]["turns"] and last["session_duration_ns"] is not None
+        if sent:
+            found.append((min(sent), last["end_ns"], ok and rows[0]["phase"] == "measured", ok, rows[0]["group"]))
+    return found
+
+
+def most_at_once(flights, span):
+    """The greatest number in flight within a window."""
+    rows = [{"sent_ns": sent, "end_ns": end} for sent, end, *_ in flights]
+    return max((level for _, _, level in steps(rows, span)), default=0)
+
+
 def arrivals(row):
     """What a request brings, and when: tokens with their events, the rest with its end."""
     yield row["end_ns"], "ended", 1
@@ -289,14 +375,8 @@ def arrivals(row):
     hidden = row["billed_tokens"] - output
     for at, tokens in brought:
         yield at, "output", tokens
-        yield at, "total", tokens if prompt is not None else 0
         yield at, "billed", tokens
-        yield at, "billed_total", tokens if prompt is not None else 0
     yield brought[0][0], "billed", hidden
-    yield brought[0][0], "billed_total", hidden if prompt is not None else 0
-    if prompt is not None:
-        yield brought[0][0], "total", prompt
-        yield brought[0][0], "billed_total", prompt
 
 
 def span_of(text):
@@ -330,11 +410,10 @@ def scalars(rounds, target, goodput):
     ended = [row for own in rounds for _, name, _, row in own.arrived if name == "requests"]
     rate = lambda what, known: ratio(arrived(what), sending) if known else None
     tokens = [row["output_tokens"] for row in ok if row["output_tokens"] is not None]
-    both = [row for row in ok if row["output_tokens"] is not None and row["prompt_tokens"] is not None]
     items = [row["items"] for row in ok if row["items"] is not None]
     audio = [row for row in ok if row["audio_duration_s"] is not None]
     users = [row["output_tokens"] / row["e2e_ms"] * 1e3 for row in ok if row["output_tokens"] is not None]
-    sessions = ratio(sum(map(whole_sessions, rounds)), sending) if any(row["turns"] > 1 or row["session_duration_ns"] is not None for row in rows) else None
+    sessions = ratio(sum(len(own.session_ends) for own in rounds), total("session_sending")) if any(row["turns"] > 1 or row["session_duration_ns"] is not None for row in rows) else None
     cached = [row["cached_tokens"] for row in ok if row["cached_tokens"] is not None and row["prompt_tokens"] is not None]
     cacheable = [row for row in ok if row["cacheable_tokens"] is not None and row["counted_prompt"] is not None]
     share = lambda column: ratio(sum(found), len(found)) if (found := [row[column] for row in ok if row[column] is not None]) else None
@@ -342,8 +421,9 @@ def scalars(rounds, target, goodput):
     output = rate("output", tokens)
     streamed = any(row["streamed"] and row["token_events_ns"] for own in rounds for row in own.rows if row["outcome"] == "ok")
     prompts = [row["prompt_tokens"] for row in ok if row["prompt_tokens"] is not None]
-    input_tps, total_tps = rate("input", prompts), rate("total", both)
-    billed_tps, billed_total_tps = rate("billed", tokens), rate("billed_total", both)
+    input_tps, billed_tps = rate("input", prompts), rate("billed", tokens)
+    both_of = lambda one, other: one + other if None not in (one, other) else None
+    total_tps, billed_total_tps = both_of(input_tps, output), both_of(input_tps, billed_tps)
     return {
         "request_throughput": rate("requests", True),
         "output_tps": output,
@@ -354,7 +434,7 @@ def scalars(rounds, target, goodput):
         "throughput_window_s": sending or None,
         "request_throughput_with_drain": ratio(len(ok), seconds),
         "output_tps_with_drain": ratio(sum(tokens), seconds) if tokens else None,
-        "total_tps_with_drain": ratio(sum(row["output_tokens"] + row["prompt_tokens"] for row in both), seconds) if both else None,
+        "total_tps_with_drain": ratio(sum(tokens) + sum(prompts), seconds) if tokens and prompts else None,
         "output_tps_per_user": float(numpy.mean(users)) if users else None,
         "output_tps_per_gpu": ratio(output, gpus) if gpus else None,
         "input_tps_per_gpu": ratio(input_tps, gpus) if gpus else None,
@@ -375,7 +455,7 @@ def scalars(rounds, target, goodput):
         "cached_share": ratio(sum(cached), sum(row["prompt_tokens"] for row in ok if row["prompt_tokens"] is not None)) if cached else None,
         "cacheable_share": ratio(sum(row["cacheable_tokens"] for row in cacheable), sum(row["counted_prompt"] for row in cacheable)) if cacheable else None,
         **{name: share(column) for name, column in (("valid_rate", "valid"), ("match_rate", "match"), ("length_exact", "length_exact"))},
-        "goodput_rate": ratio(sum(meets(row, goodput) for row in ended), sending) if goodput else None,
+        "goodput_rate": ratio(sum(bool(meets(row, goodput)) for row in ended), sending) if goodput else None,
         "window_s": seconds or None,
     }
 
@@ -394,17 +474,6 @@ def imbalance(ok, target):
 def stayed(rows):
     """Without the requests whose users left."""
     return [row for row in rows if row["outcome"] != "abandoned"]
-
-
-def whole_sessions(own):
-    """Conversations of a round of which every turn is ok, and that ended in its throughput window."""
-    talks, inside = {}, {id(row) for _, name, _, row in own.arrived if name == "requests"}
-    for row in own.rows:
-        if row["outcome"] == "ok":
-            talks.setdefault(row["seq"], []).append(row)
-    # A session of several branches ends with the last of them, whatever its number.
-    last = lambda rows: max(rows, key=lambda row: row["end_ns"])
-    return sum(len(rows) == rows[0]["turns"] and id(last(rows)) in inside and last(rows)["session_duration_ns"] is not None for rows in talks.values())
 
 
 def nearest_rank(ordered, share):
@@ -437,14 +506,16 @@ def request_limits(text):
 
 
 def meets(row, limits):
-    """Whether a request is good: ok, with every limit met; a stream without a pace breaks no limit on it."""
+    """Whether a request is good: ok, with every limit met. None for a stream without a pace that a limit is on, unless it breaks another limit."""
     if row["outcome"] != "ok":
         return False
+    is_known = True
     for column, op, limit in limits:
         seen = row[column] if column == "itl_ms" else [row[column]]
         if column in ("itl_ms", "tpot_ms", "decode_tps") and seen in (None, [None]):
             if row["ttft_ms"] is None:
                 return False
+            is_known = False
         elif any(value is None or not HOLDS[op](value, limit) for value in seen):
             return False
-    return True
+    return True if is_known else None

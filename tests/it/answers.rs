@@ -1,6 +1,7 @@
 //! Checks of answers: shares, reasons, stored texts and verdicts.
 
 use crate::lab::Lab;
+use crate::sessions::{Recorder, says};
 use polars::prelude::{DataFrame, ParquetReader, SerReader};
 use serde_json::{Value, json};
 
@@ -202,4 +203,50 @@ fn a_field_that_the_data_lacks_is_an_error_of_the_plan() {
         "{}",
         planned.err
     );
+}
+
+/// A server that answers question k with `ak`, but for the questions that `wrong` selects.
+fn answering(wrong: fn(u64) -> bool) -> Recorder {
+    Recorder::start(move |_, body| {
+        let question = body["messages"][0]["content"].as_str().unwrap();
+        let number: u64 = question.rsplit(' ').next().unwrap().parse().unwrap();
+        match wrong(number) {
+            true => says("no"),
+            false => says(&format!("a{number}")),
+        }
+    })
+}
+
+#[test]
+fn a_loss_of_five_points_shows_in_the_prompts_of_both_runs() {
+    let lab = Lab::new();
+    let row = |k: u64| format!("{{\"prompt\": \"question {k}\", \"truth\": \"a{k}\"}}\n");
+    lab.file("q.jsonl", (0..300).map(row).collect::<String>());
+    let scenario = |url: &str, limit: &str| {
+        format!(
+            "version: 1\nname: t\ntarget: {{ url: \"{url}\", model: m }}\ndataset: {{ kind: rows, path: q.jsonl }}\n\
+             request: {{ stream: false, expect: {{ equals: item.truth }} }}\nload: {{ concurrency: 4, requests: 300 }}\n\
+             baseline: {{ path: base.json, if_missing: inconclusive }}\nslo: [ '{limit}' ]\n{AUDIT}"
+        )
+    };
+    let before = answering(|k| k % 10 == 0);
+    let limit = "match_rate >= 1.0 * baseline";
+    lab.run(&scenario(&before.url, limit)).expect(5);
+    lab.llmscen(&["baseline", "update", "out", "--to", "base.json"])
+        .expect(0);
+    // 18 answers that were right are wrong, and 3 that were wrong are right.
+    let after = answering(|k| k < 20 || k % 10 == 0 && !(40..=60).contains(&k));
+    let note = || case(&lab)["slo"][0]["note"].clone();
+    lab.run(&scenario(&after.url, limit)).expect(1);
+    let counted = "of 300 prompts of both runs 18 were answered as expected in the baseline only, and 3 in this run only";
+    assert_eq!(note(), counted);
+    assert!(lab.text("out/report.md").contains(counted));
+    // The drop is within what the limit tolerates.
+    lab.run(&scenario(&after.url, "match_rate >= 0.9 * baseline"))
+        .expect(0);
+    // The stored plan has the answers, too.
+    lab.llmscen(&["report", "out"]).expect(0);
+    assert_eq!(note(), counted);
+    let equal = lab.run(&scenario(&before.url, limit)).expect(5);
+    assert!(equal.out.contains("INCONCLUSIVE"), "{}", equal.out);
 }

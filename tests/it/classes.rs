@@ -61,7 +61,10 @@ pub fn rows(lab: &Lab) -> Vec<Row> {
         error: text("error", at),
         kept_headers: text("kept_headers", at),
     };
-    let mut rows: Vec<Row> = (0..frame.height()).map(row).collect();
+    let mut rows: Vec<Row> = (0..frame.height())
+        .filter(|at| text("phase", *at).as_deref() != Some("cooldown"))
+        .map(row)
+        .collect();
     rows.sort_by_key(|row| (row.seq, row.turn));
     rows
 }

@@ -118,7 +118,10 @@ fn rows(lab: &Lab) -> Vec<Row> {
         endpoint: text("endpoint", row),
         outcome: text("outcome", row).unwrap(),
     };
-    (0..frame.height()).map(row).collect()
+    (0..frame.height())
+        .filter(|row| text("phase", *row).as_deref() != Some("cooldown"))
+        .map(row)
+        .collect()
 }
 
 /// Number of requests, warm-up included, by endpoint and outcome.

@@ -208,6 +208,7 @@ fn recorded(results: &Value, figure: &Figure) -> Option<f64> {
     let value = match (figure.metric.as_str(), figure.stat.as_str()) {
         ("counts", stat) => &case["counts"][stat],
         ("audit", stat) => &case["audit"][stat],
+        ("replies", path) => case["replies"].pointer(&format!("/{path}"))?,
         ("failures", kind) => &case["counts"]["failures"][kind],
         ("finish_reasons", reason) => return Some(replies(Some(reason))),
         ("finish_shares", reason) => return Some(replies(Some(reason)) / replies(None)),

@@ -301,7 +301,7 @@ fn users_leave_and_open_loops_queue() {
             .iter()
             .map(|batch| batch["output_tokens"].as_u64().unwrap())
             .sum::<u64>(),
-        10
+        2 * (5 + case["counts"]["cooldown"].as_u64().unwrap())
     );
 }
 

@@ -114,6 +114,23 @@ fn a_lost_target_ends_its_case_and_gets_no_further_request() {
 }
 
 #[test]
+fn a_target_lost_shortly_before_the_end_is_noticed() {
+    let (lab, port) = (Lab::new(), port());
+    let server = simulator(&lab, port);
+    let began = Instant::now();
+    let load = "rate: 40/s, duration: 8s, graceful_stop: 1s";
+    let run = start(&lab, &scenario(port, load, ""));
+    // Less than 3 s before the end, unless the machine is slow.
+    std::thread::sleep(Duration::from_secs(6).saturating_sub(began.elapsed()));
+    drop(server);
+    let ran = finish(run).expect(3);
+    let case = &lab.results()["cases"][0];
+    assert!(case["counts"]["failures"]["connect"].as_u64() > Some(0));
+    assert!(ran.out.contains("Target lost after "), "{}", ran.out);
+    assert!(ran.out.contains("connection refused"), "{}", ran.out);
+}
+
+#[test]
 fn an_open_loop_drops_what_would_follow() {
     let (lab, port) = (Lab::new(), port());
     let server = simulator(&lab, port);

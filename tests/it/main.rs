@@ -1,5 +1,6 @@
 //! Whole-program tests: they run the binary as a user does, against servers on loopback.
 
+mod answer_cache;
 mod answers;
 mod audit;
 mod bad_input;
@@ -11,6 +12,7 @@ mod ci;
 mod classes;
 mod compare;
 mod compat;
+mod cooldown;
 mod credentials;
 mod data;
 mod datasets;

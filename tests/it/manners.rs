@@ -74,7 +74,7 @@ fn played(plan: &Plan) -> Vec<Outcome> {
         bodies: Bodies::None,
         observer: Arc::new(Observer::new(plan, &context)),
     };
-    let prepared = prepare_round(&input, context.stop.child()).unwrap();
+    let prepared = prepare_round(&input, context.stop.child(), &context).unwrap();
     let journal = folder.path().join("journal.bin");
     run_round(
         &input,

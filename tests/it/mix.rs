@@ -57,7 +57,11 @@ fn rows(lab: &Lab) -> Vec<(String, f64)> {
             due.get(at).unwrap() as f64 / 1e6,
         )
     };
-    let mut rows: Vec<(u64, String, f64)> = (0..frame.height()).map(row).collect();
+    let phases = frame.column("phase").unwrap().str().unwrap();
+    let mut rows: Vec<(u64, String, f64)> = (0..frame.height())
+        .filter(|row| phases.get(*row) != Some("cooldown"))
+        .map(row)
+        .collect();
     rows.sort_by_key(|row| row.0);
     rows.into_iter()
         .map(|(_, group, due)| (group, due))

@@ -262,6 +262,6 @@ fn recordings_have_the_expected_outcomes() {
             tools.timeline.tokens.len(),
             tools.usage.cached
         ),
-        ("ok", 8, Some(2000))
+        ("ok", 7, Some(2000))
     );
 }

@@ -11,7 +11,7 @@ use llmscen::run::round::{RoundInput, prepare_round, run_round};
 use llmscen::store::journal::Writer;
 use llmscen::store::{RunDir, RunLocation};
 use llmscen_core::artifacts::Bodies;
-use llmscen_core::dataset::{Prompt, Session, TurnLinks, Turns};
+use llmscen_core::dataset::{OnExhausted, Prompt, Session, TurnLinks, Turns};
 use llmscen_core::distribution::{Distribution, Family};
 use llmscen_core::manifest::Part;
 use llmscen_core::outcome::{Outcome, Phase};
@@ -111,10 +111,9 @@ fn prompt(text: &str) -> Prompt {
 
 /// Sessions of several turns with distinct texts.
 fn sessions(count: usize, turns: usize) -> Vec<Session> {
-    let session = |seq| Session {
-        turns: (0..turns)
-            .map(|turn| prompt(&format!("s{seq} t{turn}")))
-            .collect(),
+    let session = |seq| {
+        let turns = (0..turns).map(|turn| prompt(&format!("s{seq} t{turn}")));
+        Session::from(turns.collect::<Vec<_>>())
     };
     (0..count).map(session).collect()
 }
@@ -170,6 +169,8 @@ impl<'a> Scene<'a> {
         let context = context(folder.path(), self.stop.clone());
         let mut plan = plan(&server.url, self.load, self.dataset);
         plan.cases[0].dataset.turns = self.turns.clone();
+        // A cool-down has the sessions that are left.
+        plan.cases[0].dataset.on_exhausted = OnExhausted::Stop;
         let mut bench = prepare_cases(&plan, &context).unwrap().remove(0);
         Arc::get_mut(&mut bench.classes[0]).unwrap().prompts = Arc::new(Fixed(sessions));
         let path = folder.path().join("run");
@@ -200,7 +201,7 @@ impl<'a> Scene<'a> {
             bodies: Bodies::None,
             observer: Arc::new(Observer::new(&plan, &context)),
         };
-        let prepared = prepare_round(&input, context.stop.child()).unwrap();
+        let prepared = prepare_round(&input, context.stop.child(), &context).unwrap();
         let journal = folder.path().join("journal.bin");
         let played = run_round(
             &input,
@@ -213,7 +214,10 @@ impl<'a> Scene<'a> {
         Played {
             part: played.part,
             fault: played.fault,
-            outcomes: crate::lab::outcomes(&journal),
+            outcomes: crate::lab::outcomes(&journal)
+                .into_iter()
+                .filter(|outcome| outcome.phase != Phase::Cooldown)
+                .collect(),
         }
     }
 }
@@ -261,7 +265,7 @@ fn replies_are_fed_back_word_for_word() {
             max: Some(3),
             ..Turns::default()
         });
-        let played = scene.play(&server, vec![Session { turns }]);
+        let played = scene.play(&server, vec![turns.into()]);
         assert_eq!(
             turn_outcomes(&played.outcomes),
             [(0, 0, "ok"), (0, 1, "ok"), (0, 2, "ok")]
@@ -317,15 +321,7 @@ fn a_later_turn_is_due_exactly_its_wait_after_the_reply() {
         "concurrency: 1, requests: 2",
         Some(Distribution::time(think)),
     )
-    .play(
-        &server,
-        vec![
-            Session {
-                turns: turns.clone(),
-            },
-            Session { turns },
-        ],
-    );
+    .play(&server, vec![turns.clone().into(), turns.into()]);
     let stamps: Vec<_> = played
         .outcomes
         .iter()
@@ -425,6 +421,7 @@ fn agent() -> Session {
                 ..linked("merge", Some(1), &[3])
             },
         ],
+        later: None,
     }
 }
 
@@ -807,7 +804,7 @@ fn a_scenario_plays_conversations_from_a_file() {
     lab.run(&format!(
         "version: 1\nname: t\ntarget: {{ url: \"{}\", model: m }}\nrequest: {{ stream: false, max_tokens: 3 }}\n\
          dataset: {{ kind: messages, path: talks.jsonl, turns: {{ think_time: 10ms }} }}\n\
-         load: {{ concurrency: 2, sessions: 3, warmup: 1 }}\naudit: {{ lag_p99: 10s, stall_p99: 10s, cpu: 100% }}\n",
+         load: {{ concurrency: 1, sessions: 3, warmup: 1 }}\naudit: {{ lag_p99: 10s, stall_p99: 10s, cpu: 100% }}\n",
         server.url
     ))
     .expect(0);

@@ -81,7 +81,7 @@ fn read_as(api: Api, content_type: &str, body: &Body, markers: &ReasoningMarkers
         .iter()
         .flat_map(|(_, bytes)| bytes.clone())
         .collect();
-    let framing = sniff_framing(&declared, &whole).unwrap_or(declared.clone());
+    let framing = sniff_framing(&declared, &whole, false).unwrap_or(declared.clone());
     let options = DecodeOptions {
         keep_text: true,
         markers: Markers::new(markers),
@@ -115,7 +115,7 @@ fn read_as(api: Api, content_type: &str, body: &Body, markers: &ReasoningMarkers
     if let (true, Some(text)) = (outcome.timeline.weights.is_empty(), &reply.text) {
         // As the collector, with a tokenizer of the model.
         let weights = Tokenizer::builtin().count_ranges(text, &reply.event_texts);
-        outcome.timeline.weights = weights.unwrap_or_default();
+        outcome.timeline.weights = weights.map(|(_, weights)| weights).unwrap_or_default();
         outcome.reply.weights_counted = !outcome.timeline.weights.is_empty();
     }
     Read {
@@ -661,7 +661,7 @@ fn a_stream_under_another_content_type_is_read_by_the_program() {
         case["replies"]["anomalies"],
         json!({ "content_type": { "replies": 3, "largest": 0 } })
     );
-    let note = "3 replies had a `content-type` that does not fit the body.";
+    let note = "3 replies had no `content-type`, or one that does not fit the body.";
     assert_eq!(lab.text("out/report.md").matches(note).count(), 1);
 }
 

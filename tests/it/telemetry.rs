@@ -67,7 +67,7 @@ fn round(telemetry: &str, server: Option<u32>) -> (RoundResult, Vec<Outcome>) {
         earlier: Default::default(),
         server_process: server,
     };
-    let prepared = prepare_round(&input, context.stop.child()).unwrap();
+    let prepared = prepare_round(&input, context.stop.child(), &context).unwrap();
     let journal = folder.path().join("journal.bin");
     let played = run_round(
         &input,

@@ -2,10 +2,11 @@
 
 use crate::virtual_servers::table::{page, read};
 use crate::virtual_servers::{Objective, SERVERS, Server, objectives};
-use llmscen_analysis::Sample;
 use llmscen_analysis::judge::{CaseSamples, Conditions, RoundDesign, rule, value_of_other_case};
+use llmscen_analysis::{Sample, slow_down};
 use llmscen_core::baseline::{CaseReference, ReferenceKind, Relative};
 use llmscen_core::check::{Check, Ruling};
+use llmscen_core::metric::Metric;
 use llmscen_core::seed::Seed;
 use std::path::Path;
 
@@ -45,10 +46,7 @@ fn rulings_of_shards(
     for server in servers.iter().map(|name| server(name).split(shards)) {
         for trial in 0..trials {
             let sample = server.sample(server.serve(n, trial));
-            let conditions = Conditions {
-                valid: true,
-                load: server.load(),
-            };
+            let conditions = Conditions::of(&sample, server.load());
             for objective in named(&server, names) {
                 rulings.push(rule(&objective.check(&server, easier), &sample, &conditions).ruling);
             }
@@ -88,15 +86,17 @@ fn rulings_between_groups(
                     kept.extend(own);
                 }
             }
-            let groups = groups.map(|served| server.sample(served));
+            let groups = groups.map(|served| {
+                let mut sample = server.sample(served);
+                // The drains between the rounds are no part of their windows.
+                sample.scalars.remove(&Metric::RateOffered);
+                sample
+            });
             let [own, other] = [0, 1].map(|group| CaseSamples {
                 all: &groups[group],
                 rounds: &rounds_of_groups[group],
             });
-            let conditions = Conditions {
-                valid: true,
-                load: server.load(),
-            };
+            let conditions = Conditions::of(own.all, server.load());
             for objective in named(&server, names) {
                 let check = objective.check(&server, 1.0);
                 let relative = Relative {
@@ -212,6 +212,49 @@ fn twice_the_truth_passes() {
 }
 
 #[test]
+fn no_latency_passes_in_an_overload() {
+    let names = ["e2e.p95", "e2e.mean", "ttft.mean", "ttft.p95"];
+    for server in ["overload, 105 %", "overload, 120 %"] {
+        let [pass, fail] = rulings(&[server], &names, (300, 40), 1.0);
+        assert!(pass <= 0.1 && fail == 0.0, "{server}: {pass} passed");
+    }
+    // Below saturation the rule costs little.
+    let [pass, _] = rulings(&["open, 40 %"], &["e2e.p95", "ttft.mean"], (300, 30), 2.0);
+    assert!(pass >= 0.8, "{pass} passed");
+}
+
+#[test]
+fn a_cold_cache_fails_hardly_any_run() {
+    let names = ["ttft.p95", "ttft.mean", "e2e.p95"];
+    let server = ["fresh, 16 users, cold cache"];
+    let [pass, fail] = rulings(&server, &names, (1000, 15), 1.0);
+    assert!(pass <= 0.07 && fail <= 0.07, "{pass} passed, {fail} failed");
+}
+
+#[test]
+fn goodput_is_seldom_wrong_and_often_decided() {
+    let closed = ["closed, 16 users", "speculation, 16 users"];
+    let [pass, fail] = rulings(&closed, &["goodput"], (300, 40), 1.0);
+    assert!(pass <= 0.15 && fail <= 0.12, "{pass} passed, {fail} failed");
+    let [pass, _] = rulings(&closed, &["goodput"], (300, 30), 2.0);
+    assert!(pass >= 0.9, "{pass} passed");
+}
+
+#[test]
+fn servers_of_other_kinds_are_seldom_judged_wrong() {
+    let servers = [
+        "preemption, 32 users",
+        "Pareto lengths, 16 users",
+        "growing sessions, 16 users",
+        "two replicas, open",
+        "on/off arrivals, 40 %",
+    ];
+    let names = ["ttft.p95", "e2e.p95", "ttft.mean"];
+    let [pass, fail] = rulings(&servers, &names, (300, 20), 1.0);
+    assert!(pass <= 0.14 && fail <= 0.12, "{pass} passed, {fail} failed");
+}
+
+#[test]
 fn the_truths_are_those_of_the_servers() {
     for (name, objective) in [
         ("closed, 4 users", "ttft.p50"),
@@ -245,5 +288,51 @@ fn the_page_has_the_results_of_the_bench() {
     assert!(
         page(&text, &cells) == text,
         "docs/explanation/error-rates.md is not what results.csv says: cargo bench --bench verdicts -- --write"
+    );
+}
+
+/// PASS of limits at the truth, by requests of users that were idle for this share of their time: as measured, and if all latencies were
+/// longer by the factor of the self-audit.
+fn passes_with_idle_users(name: &str, objective: &str, idle: f64, trials: u64) -> [f64; 2] {
+    let server = server(name);
+    let [objective] = named(&server, &[objective])[..] else {
+        panic!("{objective}")
+    };
+    let check = objective.check(&server, 1.0);
+    let mut rulings = [Vec::new(), Vec::new()];
+    for trial in 0..trials {
+        let sample = server.sample(server.with_idle_users(idle).serve(300, trial));
+        let slowed = slow_down(&sample, idle);
+        for (rulings, sample) in rulings.iter_mut().zip([&sample, &slowed]) {
+            let conditions = Conditions::of(sample, server.load());
+            rulings.push(rule(&check, sample, &conditions).ruling);
+        }
+    }
+    rulings.map(|rulings| shares(&rulings)[0])
+}
+
+#[test]
+fn idle_users_add_no_false_pass_if_latencies_are_as_long_as_under_load() {
+    let (mut measured, mut slowed) = (0.0, 0.0);
+    let mut cells = 0.0;
+    for name in [
+        "closed, 16 users",
+        "closed, 64 users",
+        "closed, 48 users, little KV cache",
+    ] {
+        for objective in ["ttft.p95", "ttft.mean", "itl.p95", "e2e.p95"] {
+            for idle in [0.1, 0.2, 0.4] {
+                let passes = passes_with_idle_users(name, objective, idle, 10);
+                // Idle users empty a queue: the mean TTFT with little KV cache is the worst.
+                assert!(passes[1] <= 0.2, "{name} {objective} {idle}: {passes:?}");
+                measured += passes[0];
+                slowed += passes[1];
+                cells += 1.0;
+            }
+        }
+    }
+    assert!(
+        slowed / cells <= 0.03 && measured / cells >= 0.3,
+        "{slowed} and {measured} of {cells}"
     );
 }

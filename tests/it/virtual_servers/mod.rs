@@ -13,9 +13,9 @@ mod series;
 pub mod table;
 mod truths;
 
-use batch::{Batch, Load};
+use batch::{Batch, Ends, Load, Variant};
 use llmscen_analysis::judge::LoadKind;
-use llmscen_analysis::{Amounts, Flow, RequestFields, Sample, truncation};
+use llmscen_analysis::{Amounts, Flow, RequestFields, Sample, ThroughputWindow, truncation};
 use llmscen_core::metric::Metric;
 use llmscen_core::stats::long_run::BINS;
 pub use objective::{Objective, objectives};
@@ -65,8 +65,10 @@ const fn closed(name: &'static str, users: usize, room: u32, wander: f64) -> Ser
         kind: Kind::Batch(Batch {
             load: Load::Closed(users),
             room,
-            steady: true,
+            ends: Ends::Cut,
             wander,
+            variant: Variant::Plain,
+            idle: 0.0,
         }),
         saturated: false,
         shards: 1,
@@ -79,8 +81,10 @@ const fn open(name: &'static str, rate: f64, saturated: bool) -> Server {
         kind: Kind::Batch(Batch {
             load: Load::Open(rate),
             room: ROOM,
-            steady: true,
+            ends: Ends::Cut,
             wander: 0.0,
+            variant: Variant::Plain,
+            idle: 0.0,
         }),
         saturated,
         shards: 1,
@@ -105,12 +109,46 @@ const fn series(name: &'static str, rho: f64) -> Server {
     }
 }
 
+/// A server or a load of another kind.
+const fn varied(name: &'static str, load: Load, room: u32, variant: Variant) -> Server {
+    Server {
+        name,
+        kind: Kind::Batch(Batch {
+            load,
+            room,
+            ends: Ends::Cut,
+            wander: 0.0,
+            variant,
+            idle: 0.0,
+        }),
+        saturated: false,
+        shards: 1,
+    }
+}
+
+/// A run that is measured from its first request. Its truth is that of the same users without a start.
+const fn fresh(name: &'static str, load: Load, variant: Variant) -> Server {
+    Server {
+        name,
+        kind: Kind::Batch(Batch {
+            load,
+            room: ROOM,
+            ends: Ends::Fresh,
+            wander: 0.0,
+            variant,
+            idle: 0.0,
+        }),
+        saturated: true,
+        shards: 1,
+    }
+}
+
 /// Room for more than all seats need, and for about half of them.
 const ROOM: u32 = 200_000;
 const LITTLE: u32 = 12_000;
 
 /// All servers of the table.
-pub const SERVERS: [Server; 17] = [
+pub const SERVERS: [Server; 29] = [
     series("independent", 0.0),
     series("AR(1), 0.5", 0.5),
     series("AR(1), 0.9", 0.9),
@@ -133,18 +171,72 @@ pub const SERVERS: [Server; 17] = [
     open("open, 90 %", OPEN * 0.9, true),
     queue("M/G/1, 80 %", 1, 0.8, true),
     queue("M/G/8, 90 %", 8, 0.9, true),
+    varied(
+        "preemption, 32 users",
+        Load::Closed(32),
+        LITTLE,
+        Variant::Preempting,
+    ),
+    varied(
+        "speculation, 16 users",
+        Load::Closed(16),
+        ROOM,
+        Variant::Speculative,
+    ),
+    varied(
+        "Pareto lengths, 16 users",
+        Load::Closed(16),
+        ROOM,
+        Variant::Pareto,
+    ),
+    varied(
+        "growing sessions, 16 users",
+        Load::Sessions(16),
+        ROOM,
+        Variant::Plain,
+    ),
+    varied(
+        "two replicas, open",
+        Load::Open(OPEN * 0.8),
+        ROOM,
+        Variant::Replicas,
+    ),
+    varied(
+        "on/off arrivals, 40 %",
+        Load::OnOff(OPEN * 0.4),
+        ROOM,
+        Variant::Plain,
+    ),
+    fresh("fresh, 16 users", Load::Closed(16), Variant::Plain),
+    fresh("fresh, 64 users", Load::Closed(64), Variant::Plain),
+    fresh(
+        "fresh, 16 users, cold cache",
+        Load::Closed(16),
+        Variant::ColdCache,
+    ),
+    fresh(
+        "fresh, growing sessions, 16 users",
+        Load::Sessions(16),
+        Variant::Plain,
+    ),
+    open("overload, 105 %", OPEN * 1.05, true),
+    open("overload, 120 %", OPEN * 1.2, true),
 ];
 
 /// A closed loop whose start and drain are measured.
 const UNSTEADY: Batch = Batch {
     load: Load::Closed(64),
     room: ROOM,
-    steady: false,
+    ends: Ends::Drain,
     wander: 0.0,
+    variant: Variant::Plain,
+    idle: 0.0,
 };
 
 /// Throughput of the overloaded batching server per second.
 const OPEN: f64 = 34.0;
+/// A latency that no request reaches: in an overload a PASS at any limit is wrong.
+const ANY_MS: f64 = 1e9;
 
 impl Server {
     /// Measured requests in order of their scheduled sends; equal seeds give equal requests.
@@ -170,12 +262,12 @@ impl Server {
     pub fn at(&self, load: f64, steady: bool) -> Server {
         let kind = match self.kind {
             Kind::Batch(own) => match own.load {
-                Load::Closed(_) => Kind::Batch(Batch {
+                Load::Closed(_) | Load::Sessions(_) => Kind::Batch(Batch {
                     load: Load::Closed(load as usize),
-                    steady,
+                    ends: if steady { Ends::Cut } else { Ends::Drain },
                     ..own
                 }),
-                Load::Open(_) => Kind::Batch(Batch {
+                Load::Open(_) | Load::OnOff(_) => Kind::Batch(Batch {
                     load: Load::Open(load),
                     ..own
                 }),
@@ -186,11 +278,20 @@ impl Server {
         Server { kind, ..*self }
     }
 
+    /// The same with users of a closed loop that wait for this share of their time.
+    pub fn with_idle_users(&self, idle: f64) -> Server {
+        let kind = match self.kind {
+            Kind::Batch(own) => Kind::Batch(Batch { idle, ..own }),
+            other => other,
+        };
+        Server { kind, ..*self }
+    }
+
     /// Arrivals per second of an open loop.
     pub fn rate(&self) -> Option<f64> {
         match &self.kind {
             Kind::Batch(Batch {
-                load: Load::Open(rate),
+                load: Load::Open(rate) | Load::OnOff(rate),
                 ..
             }) => Some(*rate),
             Kind::Queue(own) => Some(queue::rate(own)),
@@ -198,13 +299,20 @@ impl Server {
         }
     }
 
+    /// Whether more arrives than it serves, so that no latency has a long-run value.
+    pub fn overloaded(&self) -> bool {
+        matches!(self.kind, Kind::Batch(_)) && self.rate().is_some_and(|rate| rate >= OPEN)
+    }
+
     /// The kind of its load.
     pub fn load(&self) -> LoadKind {
         match &self.kind {
+            Kind::Batch(own) if own.load.users().is_some() => LoadKind::FixedUsers,
+            // The product has such arrivals from a trace.
             Kind::Batch(Batch {
-                load: Load::Closed(_),
+                load: Load::OnOff(_),
                 ..
-            }) => LoadKind::FixedUsers,
+            }) => LoadKind::Other,
             Kind::Batch(_) | Kind::Queue(_) => LoadKind::Arrivals,
             Kind::Series(_) => LoadKind::Other,
         }
@@ -213,7 +321,8 @@ impl Server {
     /// The sample that the product would judge a run by.
     pub fn sample(&self, mut served: Vec<Served>) -> Sample {
         if self.rate().is_some() {
-            let latencies: Vec<f64> = served.iter().map(|row| row.ttft_ms).collect();
+            let measured = served.iter().filter(|row| row.measured);
+            let latencies: Vec<f64> = measured.map(|row| row.ttft_ms).collect();
             let start = truncation(&latencies).unwrap_or(0);
             served
                 .iter_mut()
@@ -240,7 +349,7 @@ impl Server {
         let windows = vec![measured().map(end).fold(first, f64::max) - first];
         let mut sample = Sample {
             windows,
-            sending: vec![until - from],
+            requests_window: ThroughputWindow::of_lengths(vec![until - from]),
             ..Sample::default()
         };
         sample.flows = vec![Flow {
@@ -263,7 +372,15 @@ impl Server {
         if let Kind::Series(_) = self.kind {
             return series::truth(objective);
         }
+        if self.overloaded() {
+            return Some(if objective == "goodput" { 0.9 } else { ANY_MS });
+        }
         let name = self.name.trim_end_matches(", start and drain");
+        let name = match self.name.strip_prefix("fresh, ") {
+            Some(of) if of.starts_with("growing") => of.to_owned(),
+            Some(of) => format!("closed, {}", of.trim_end_matches(", cold cache")),
+            None => name.to_owned(),
+        };
         TRUTHS
             .iter()
             .find(|known| known.0 == name && known.1 == objective)
@@ -294,16 +411,17 @@ fn arrivals(served: &[Served], (from, until): (f64, f64)) -> BTreeMap<u16, Amoun
         }
     };
     for row in served.iter().filter(|row| row.ok) {
+        // Of several tokens per event.
+        let tokens = f64::from(row.tokens) / (row.gaps.len() + 1) as f64;
         let token = Amounts {
-            output: 1.0,
-            total: 1.0,
+            output: tokens,
             ..Amounts::default()
         };
         let mut at = row.scheduled_s + row.ttft_ms / 1e3;
         put(
             at,
             Amounts {
-                total: 1.0 + f64::from(row.prompt),
+                input: f64::from(row.prompt),
                 ..token
             },
         );

@@ -9,14 +9,16 @@ use llmscen_core::metric::{Metric, Stat};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Objective {
     Quantile(Metric, f64),
-    MeanTtft,
+    Mean(Metric),
     Throughput,
     ErrorRate,
     /// TTFT and E2E of a request both within their p95.
     Goodput,
 }
 
-use Objective::{ErrorRate, Goodput, MeanTtft, Quantile, Throughput};
+use Objective::{ErrorRate, Goodput, Mean, Quantile, Throughput};
+
+const MEAN_TTFT: Objective = Mean(Metric::Ttft);
 
 const TTFT: [Objective; 3] = [
     Quantile(Metric::Ttft, 0.5),
@@ -32,10 +34,15 @@ const ITL: [Objective; 3] = [
 
 /// The objectives that apply to a server.
 pub fn objectives(server: &Server) -> Vec<Objective> {
+    // Those without a long-run value.
+    if server.overloaded() {
+        let others = [Goodput, MEAN_TTFT, Mean(Metric::E2e)];
+        return [&TTFT[..], &E2E, &others].concat();
+    }
     let own: &[Objective] = match server.kind {
-        Kind::Batch(_) => &[Quantile(Metric::Tpot, 0.95), Goodput, MeanTtft, Throughput],
-        Kind::Queue(_) => &[Goodput, MeanTtft, Throughput],
-        Kind::Series(_) => &[ErrorRate, MeanTtft],
+        Kind::Batch(_) => &[Quantile(Metric::Tpot, 0.95), Goodput, MEAN_TTFT, Throughput],
+        Kind::Queue(_) => &[Goodput, MEAN_TTFT, Throughput],
+        Kind::Series(_) => &[ErrorRate, MEAN_TTFT],
     };
     let gaps = if matches!(server.kind, Kind::Queue(_)) {
         &[][..]
@@ -55,7 +62,7 @@ impl Objective {
     pub fn name(self) -> String {
         match self {
             Quantile(metric, p) => format!("{metric}.p{}", (p * 100.0).round()),
-            MeanTtft => "ttft.mean".to_owned(),
+            Mean(metric) => format!("{metric}.mean"),
             Throughput => "output_tps".to_owned(),
             ErrorRate => "error_rate".to_owned(),
             Goodput => "goodput".to_owned(),
@@ -76,8 +83,8 @@ impl Objective {
                 Op::Less,
                 truth(&self.name()) * easier,
             ),
-            MeanTtft => (
-                of(Metric::Ttft, Some(Stat::Mean)),
+            Mean(metric) => (
+                of(metric, Some(Stat::Mean)),
                 Op::Less,
                 truth(&self.name()) * easier,
             ),
@@ -132,7 +139,7 @@ impl Objective {
                 p,
             ),
             Quantile(_, p) => quantile(ok().flat_map(|row| row.gaps.iter().copied()), p),
-            MeanTtft => ok().map(|row| row.ttft_ms).sum::<f64>() / ok().count() as f64,
+            Mean(_) => ok().map(|row| row.ttft_ms).sum::<f64>() / ok().count() as f64,
             ErrorRate => share(served.iter().filter(|row| !row.ok).count()),
             Goodput => {
                 let (ttft, e2e) = (known("ttft.p95"), known("e2e.p95"));

@@ -72,7 +72,7 @@ fn sizes(cells: &[Cell]) -> Vec<usize> {
 type Group = (&'static str, fn(&Cell) -> bool);
 
 /// The groups of the short table.
-pub const GROUPS: [Group; 8] = [
+pub const GROUPS: [Group; 10] = [
     ("all, below saturation", |cell| !cell.saturated),
     ("quantiles of `ttft`, `e2e`, `tpot`", |cell| {
         !cell.saturated && has_objective(cell, &["ttft.p", "e2e", "tpot"])
@@ -90,7 +90,16 @@ pub const GROUPS: [Group; 8] = [
         !cell.saturated && has_objective(cell, &["output_tps"])
     }),
     ("near saturation", |cell| {
-        cell.saturated && !cell.server.starts_with("closed")
+        cell.saturated
+            && !["closed", "overload", "fresh"]
+                .iter()
+                .any(|kind| cell.server.starts_with(kind))
+    }),
+    ("overload, any limit", |cell| {
+        cell.server.starts_with("overload")
+    }),
+    ("fresh, from the first request", |cell| {
+        cell.server.starts_with("fresh")
     }),
     ("closed, with start and drain", |cell| {
         cell.saturated && cell.server.starts_with("closed")
