@@ -2,6 +2,7 @@
 
 pub mod scratch;
 
+use llmscen_core::bounds::{count_allocated, count_freed};
 use mimalloc::MiMalloc;
 use std::alloc::{GlobalAlloc, Layout};
 use std::io::Write;
@@ -23,11 +24,13 @@ pub struct Allocator;
 // SAFETY: a block of the scratch file is recognized by its address, and every other block is one of `MiMalloc`.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count_allocated(layout.size());
         scratch::allocate(layout)
             .unwrap_or_else(|| check_allocated(unsafe { MiMalloc.alloc(layout) }, layout.size()))
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count_freed(layout.size());
         if scratch::contains(pointer, layout) {
             scratch::free(pointer, layout);
         } else {
@@ -36,6 +39,7 @@ unsafe impl GlobalAlloc for Allocator {
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count_allocated(layout.size());
         scratch::allocate(layout).unwrap_or_else(|| {
             check_allocated(unsafe { MiMalloc.alloc_zeroed(layout) }, layout.size())
         })
@@ -45,6 +49,8 @@ unsafe impl GlobalAlloc for Allocator {
         // SAFETY: the caller ensures that `size` is valid for this alignment.
         let new = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
         if !scratch::contains(pointer, layout) && !scratch::takes(new) {
+            count_allocated(size);
+            count_freed(layout.size());
             return check_allocated(unsafe { MiMalloc.realloc(pointer, layout, size) }, size);
         }
         if scratch::extend(pointer, layout, new) {

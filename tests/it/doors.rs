@@ -1,6 +1,7 @@
 //! Excessive input: endless files, long or deeply nested texts, and many errors.
 
 use crate::lab::*;
+use crate::local_models::shipped_model;
 use llmscen_scenario::{Input, load};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -314,6 +315,51 @@ fn templates_that_cannot_be_rendered_are_found_by_validate_and_plan_with_their_p
         &refused(&lab, "plan", &text, 2),
         &["first row of the data", "s.yaml:8:10"],
     );
+}
+
+/// Templates that grow or nest without bound, in a body and as the chat template of a tokenizer.
+#[test]
+fn a_template_has_a_limit_on_memory_time_and_nesting() {
+    let lab = Lab::new();
+    let doubled = "{% set s = s ~ s %}".repeat(40);
+    let nested = "|replace('a', 'aaaaaaaaaa')".repeat(10);
+    let in_loop = |set: &str| {
+        format!(
+            "{{% set n = namespace(v='abcdefgh') %}}{{% for i in range(60) %}}{{% set n.v = {set} %}}{{% endfor %}}{{{{ n.v }}}}"
+        )
+    };
+    let memory = "takes more than 256 MiB of memory";
+    let bombs = [
+        (
+            format!("{{% set s = 'abcdefgh' %}}{doubled}{{{{ s | length }}}}"),
+            memory,
+        ),
+        (in_loop("n.v ~ n.v"), memory),
+        (in_loop("n.v | replace('a', n.v)"), memory),
+        (in_loop("[n.v, n.v]"), "takes more than "),
+        (in_loop("n"), "a value contains itself"),
+        (format!("{{{{ 'aaaaaaaaaa'{nested} | length }}}}"), memory),
+        (
+            "{% set s = 'a' * 9000000 %}{% for i in range(99999) %}{{ 1 if 'b' in s }}{% endfor %}"
+                .to_owned(),
+            "takes more than 3 s",
+        ),
+    ];
+    for (bomb, words) in &bombs {
+        let body = format!(
+            "{SIM}dataset: {{ kind: prompt, text: x }}\nrequest:\n  extra:\n    tag: \"{bomb}\"\n"
+        );
+        says(&refused(&lab, "validate", &body, 2), &[words, "s.yaml:8:"]);
+    }
+    // The text of a stranger, which every count of tokens renders.
+    let tokenizer = shipped_model("qwen2").join("tokenizer.json");
+    std::fs::create_dir(lab.path().join("m")).unwrap();
+    std::fs::copy(tokenizer, lab.path().join("m/tokenizer.json")).unwrap();
+    let random = format!("{SIM}dataset: {{ kind: random, tokens: 64, tokenizer: m }}\n");
+    for (bomb, words) in &bombs[..2] {
+        lab.file("m/chat_template.jinja", bomb);
+        says(&refused(&lab, "plan", &random, 3), &[words]);
+    }
 }
 
 #[test]

@@ -15,7 +15,7 @@ fn scenario(model: &str) -> String {
     )
 }
 
-fn shipped_model(name: &str) -> PathBuf {
+pub fn shipped_model(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/local")
         .join(name)

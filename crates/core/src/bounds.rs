@@ -8,9 +8,11 @@ use std::io::{self, Error, ErrorKind, Read};
 use std::path::Path;
 use std::time::Duration;
 
+mod limited;
 mod template;
 
-pub use template::{check_depth, check_path, environment, render};
+pub use limited::{count_allocated, count_freed};
+pub use template::{Formula, Template, check_depth, check_path, environment};
 
 /// Maximum size of a scenario, template, prompt, baseline, preset or certificate file, bytes.
 pub const TEXT: u64 = 16 << 20;

@@ -1,8 +1,12 @@
 //! Limits for templates and JSONPaths: nesting is counted before a recursive parser runs, and rendering is bounded.
 
-use minijinja::{AutoEscape, Environment, Error, ErrorKind, Template, Value};
+use crate::bounds::limited::{Exceeded, run};
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, Expression, Value};
+use std::collections::HashSet;
+use std::fmt;
 use std::io::{self, Write};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Maximum instructions of one rendering. A chat template takes about a hundred per message.
 const FUEL: u64 = 5_000_000;
@@ -20,10 +24,129 @@ pub fn environment() -> Environment<'static> {
     environment
 }
 
-/// Renders a template to a text of limited length.
-///
-/// # Errors The template engine reports an error, or the text is too long.
-pub fn render(template: &Template<'_, '_>, context: Value) -> Result<String, Error> {
+/// A compiled template. A rendering has limits on its memory and its time.
+pub struct Template {
+    environment: Arc<Environment<'static>>,
+    is_plain: bool,
+}
+
+/// The name of the template in its environment.
+const NAME: &str = "template";
+
+impl fmt::Debug for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Template").finish()
+    }
+}
+
+impl Template {
+    /// Compiles a template, whose depth is checked before (see [`check_depth`]).
+    ///
+    /// # Errors The template has a syntax error.
+    pub fn new(mut environment: Environment<'static>, text: String) -> Result<Template, Error> {
+        let is_plain = is_plain(&text);
+        environment.add_template_owned(NAME, text)?;
+        Ok(Template {
+            environment: Arc::new(environment),
+            is_plain,
+        })
+    }
+
+    /// Renders the template to a text of limited length.
+    ///
+    /// # Errors The template engine reports an error, or a limit is exceeded.
+    pub fn render(&self, context: Value) -> Result<String, Error> {
+        let environment = self.environment.clone();
+        limited(self.is_plain, move || render(&environment, context))
+    }
+
+    /// The variables that it reads, dotted, without those that it sets.
+    pub fn undeclared_variables(&self) -> HashSet<String> {
+        let template = self.environment.get_template(NAME);
+        template.map_or_else(|_| HashSet::new(), |own| own.undeclared_variables(true))
+    }
+}
+
+/// A compiled expression. An evaluation has limits on its memory and its time.
+pub struct Formula {
+    expression: Arc<Expression<'static, 'static>>,
+    is_plain: bool,
+}
+
+impl Formula {
+    /// Compiles an expression, whose depth is checked before (see [`check_depth`]).
+    ///
+    /// # Errors The expression has a syntax error.
+    pub fn new(environment: &'static Environment<'static>, text: &str) -> Result<Formula, Error> {
+        Ok(Formula {
+            expression: Arc::new(environment.compile_expression_owned(text.to_owned())?),
+            is_plain: is_plain_expression(text),
+        })
+    }
+
+    /// The value as JSON; None if it is undefined.
+    ///
+    /// # Errors The template engine reports an error, a limit is exceeded, or JSON has no such value.
+    pub fn eval(&self, context: Value) -> Result<Option<serde_json::Value>, Error> {
+        let expression = self.expression.clone();
+        limited(self.is_plain, move || {
+            let value = expression.eval(context)?;
+            if value.is_undefined() {
+                return Ok(None);
+            }
+            serde_json::to_value(&value)
+                .map(Some)
+                .map_err(|error| Error::new(ErrorKind::BadSerialization, error.to_string()))
+        })
+    }
+
+    /// The variables that it reads, dotted.
+    pub fn undeclared_variables(&self) -> HashSet<String> {
+        self.expression.undeclared_variables(true)
+    }
+}
+
+fn limited<T: Send + 'static>(
+    is_plain: bool,
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    if is_plain {
+        return work();
+    }
+    run(work).unwrap_or_else(|exceeded| {
+        let kind = match exceeded {
+            Exceeded::Failed => ErrorKind::InvalidOperation,
+            Exceeded::Memory(_) | Exceeded::Time(_) | Exceeded::Depth => ErrorKind::WriteFailure,
+        };
+        Err(Error::new(kind, format!("the template {exceeded}")))
+    })
+}
+
+/// Whether a template only inserts variables, so that its text is not much longer than they are.
+fn is_plain(text: &str) -> bool {
+    !text.contains("{%")
+        && text.split("{{").skip(1).all(|rest| {
+            let end = rest.find("}}").unwrap_or(rest.len());
+            is_plain_expression(&rest[..end])
+        })
+}
+
+/// Whether an expression is a variable, with at most two filters that lengthen a text by a small factor.
+fn is_plain_expression(text: &str) -> bool {
+    const FILTERS: [&str; 8] = [
+        "tojson", "trim", "upper", "lower", "int", "float", "length", "string",
+    ];
+    let mut parts = text.split('|');
+    let path = parts.next().unwrap_or_default();
+    let is_path = |c: char| c.is_ascii_alphanumeric() || " _.[]-".contains(c);
+    let filters: Vec<&str> = parts.map(|part| part.trim_matches([' ', '-'])).collect();
+    path.chars().all(is_path)
+        && filters.len() <= 2
+        && filters.iter().all(|filter| FILTERS.contains(filter))
+}
+
+fn render(environment: &Environment<'_>, context: Value) -> Result<String, Error> {
+    let template = environment.get_template(NAME)?;
     let mut text = Bounded {
         bytes: Vec::new(),
         full: false,
@@ -343,13 +466,9 @@ mod tests {
             assert!((20..=100).contains(&most), "{open}{close}: {most}");
             let deepest = text(most);
             on_a_small_stack(move || {
-                let mut environment = environment();
                 // The engine's limit may be lower.
-                if environment.add_template_owned("t", deepest).is_ok() {
-                    environment
-                        .get_template("t")
-                        .unwrap()
-                        .undeclared_variables(true);
+                if let Ok(template) = Template::new(environment(), deepest) {
+                    template.undeclared_variables();
                 }
             });
         }
@@ -357,15 +476,35 @@ mod tests {
 
     #[test]
     fn macros_that_call_themselves_end_on_the_stack_of_a_thread() {
-        on_a_small_stack(|| {
-            let mut environment = environment();
-            environment
-                .add_template("t", "{% macro m(x) %}{{ m(x) }}{% endmacro %}{{ m(1) }}")
-                .unwrap();
-            let error =
-                render(&environment.get_template("t").unwrap(), Value::UNDEFINED).unwrap_err();
-            assert!(error.to_string().contains("recursion"), "{error}");
-        });
+        let text = "{% macro m(x) %}{{ m(x) }}{% endmacro %}{{ m(1) }}";
+        let template = Template::new(environment(), text.to_owned()).unwrap();
+        let error = template.render(Value::UNDEFINED).unwrap_err();
+        assert!(error.to_string().contains("recursion"), "{error}");
+    }
+
+    #[test]
+    fn only_templates_that_insert_variables_are_rendered_without_a_limit() {
+        for text in [
+            "Q: {{ prompt }} (a | b)",
+            "{{- item.a[0] | tojson -}}",
+            "{{ a|trim|tojson }}{{ b }}",
+        ] {
+            assert!(is_plain(text), "{text}");
+        }
+        for text in [
+            "{% set x = 1 %}",
+            "{{ a ~ a }}",
+            "{{ a + a }}",
+            "{{ a * 9 }}",
+            "{{ a | replace('', a) }}",
+            "{{ a.replace('', a) }}",
+            "{{ a|tojson|tojson|tojson }}",
+            "{{ [a, a] }}",
+            "{{ '}}' ~ a }}",
+            "{{ range(9) }}",
+        ] {
+            assert!(!is_plain(text), "{text}");
+        }
     }
 
     #[test]

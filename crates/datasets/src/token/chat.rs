@@ -5,9 +5,9 @@
 //! in the format of Python. The time of `strftime_now` is always 26 July 2024, 00:00, so that messages have the same count on
 //! every day; the dates of a server have as many digits.
 
-use llmscen_core::bounds;
+use llmscen_core::bounds::{self, Template};
 use minijinja::value::{Kwargs, Serde};
-use minijinja::{Environment, Error, ErrorKind, Value as Jinja, syntax::SyntaxConfig};
+use minijinja::{Error, ErrorKind, Value as Jinja, syntax::SyntaxConfig};
 use serde::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
 use serde_json::{Map, Value, json};
@@ -23,12 +23,11 @@ const SPECIAL_TOKENS: [&str; 7] = [
     "cls_token",
     "mask_token",
 ];
-const NAME: &str = "chat_template";
 
 /// A compiled chat template.
 #[derive(Debug)]
 pub struct ChatTemplate {
-    environment: Environment<'static>,
+    template: Template,
     /// The template iterates over the parts of a content, as those of multimodal models do; otherwise contents are plain text.
     uses_parts: bool,
 }
@@ -67,11 +66,8 @@ impl ChatTemplate {
                 environment.add_global(name, token.to_owned());
             }
         }
-        environment
-            .add_template_owned(NAME, source)
-            .map_err(|error| describe(&error))?;
         Ok(ChatTemplate {
-            environment,
+            template: Template::new(environment, source).map_err(|error| describe(&error))?,
             uses_parts,
         })
     }
@@ -86,11 +82,8 @@ impl ChatTemplate {
             .map(|message| self.normalize(message))
             .collect();
         let context = json!({ "messages": messages, "tools": tools, "documents": null, "add_generation_prompt": true });
-        let template = self
-            .environment
-            .get_template(NAME)
-            .map_err(|error| describe(&error))?;
-        bounds::render(&template, Jinja::from(Serde(&context))).map_err(|error| describe(&error))
+        let text = self.template.render(Jinja::from(Serde(&context)));
+        text.map_err(|error| describe(&error))
     }
 
     /// A message as servers pass it to the template: its content in the form that the template reads, the arguments of tool calls

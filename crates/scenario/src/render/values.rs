@@ -1,9 +1,9 @@
 //! The texts of a request body: compiled once, evaluated per request.
 
-use llmscen_core::bounds;
+use llmscen_core::bounds::{self, Formula, Template};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Serde};
-use minijinja::{Environment, Error, ErrorKind, Expression, UndefinedBehavior, Value as Jinja};
+use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value as Jinja};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -24,12 +24,10 @@ pub(crate) enum Leaf {
     /// A single variable, such as `{{ item.question }}`. It keeps its type.
     Variable(Vec<String>),
     /// A single expression. It keeps its type.
-    Expression(Box<Expression<'static, 'static>>),
+    Expression(Formula),
     /// Text with expressions.
-    Text(Box<Environment<'static>>),
+    Text(Template),
 }
-
-const NAME: &str = "leaf";
 
 /// An error in a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,13 +88,11 @@ fn compile_text(text: String) -> Result<Leaf, LeafError> {
         if ROOTS.contains(&path[0].as_str()) && path.iter().all(|segment| is_name(segment)) {
             return Ok(Leaf::Variable(path));
         }
-        if let Ok(expression) = SHARED.compile_expression_owned(inner.to_owned()) {
-            return Ok(Leaf::Expression(Box::new(expression)));
+        if let Ok(expression) = Formula::new(&SHARED, inner) {
+            return Ok(Leaf::Expression(expression));
         }
     }
-    let mut environment = environment();
-    environment.add_template_owned(NAME, text)?;
-    Ok(Leaf::Text(Box::new(environment)))
+    Ok(Leaf::Text(Template::new(environment(), text)?))
 }
 
 impl Leaf {
@@ -105,11 +101,8 @@ impl Leaf {
         let found = match self {
             Leaf::Constant(_) => return BTreeSet::new(),
             Leaf::Variable(path) => return BTreeSet::from([path.join(".")]),
-            Leaf::Expression(expression) => expression.undeclared_variables(true),
-            Leaf::Text(environment) => environment
-                .get_template(NAME)
-                .map(|template| template.undeclared_variables(true))
-                .unwrap_or_default(),
+            Leaf::Expression(expression) => expression.undeclared_variables(),
+            Leaf::Text(template) => template.undeclared_variables(),
         };
         let global = |name: &str| SHARED.globals().any(|(known, _)| known == name);
         found
@@ -139,13 +132,7 @@ impl Leaf {
         let (error, shift) = match self {
             Leaf::Constant(_) | Leaf::Variable(_) => return None,
             Leaf::Expression(expression) => (expression.eval(context()).err()?, 2),
-            Leaf::Text(environment) => (
-                environment
-                    .get_template(NAME)
-                    .and_then(|environment| bounds::render(&environment, context()))
-                    .err()?,
-                0,
-            ),
+            Leaf::Text(template) => (template.render(context()).err()?, 0),
         };
         let always = [
             ErrorKind::OutOfFuel,
@@ -175,15 +162,9 @@ impl Leaf {
                 .ok_or_else(|| format!("`{}` has no value", path.join(".")).as_str().into()),
             Leaf::Expression(expression) => {
                 let value = expression.eval(context()).map_err(shifted)?;
-                if value.is_undefined() {
-                    return Err("an expression has no value".into());
-                }
-                serde_json::to_value(&value).map_err(|error| error.to_string().as_str().into())
+                value.ok_or_else(|| "an expression has no value".into())
             }
-            Leaf::Text(environment) => {
-                let template = environment.get_template(NAME)?;
-                Ok(Value::String(bounds::render(&template, context())?))
-            }
+            Leaf::Text(template) => Ok(Value::String(template.render(context())?)),
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::import::aiperf::translate;
 use crate::import::command::Command;
 use crate::import::files::{Fields, Files, Table, Test, Tests, mistake};
 use crate::tree::{Data, Entry, Node};
-use llmscen_core::bounds;
+use llmscen_core::bounds::{self, Template};
 use minijinja::Value as Jinja;
 use minijinja::value::Serde;
 
@@ -235,10 +235,8 @@ fn rendered(node: &Node, file: &Node) -> Result<Node, Box<Mistake>> {
     let data = match &node.data {
         Data::Text(text) if text.contains("{{") => {
             let variables = file.get("variables").map(Node::json).unwrap_or_default();
-            let environment = bounds::environment();
-            let rendered = environment
-                .template_from_str(text)
-                .and_then(|template| bounds::render(&template, Jinja::from(Serde(&variables))))
+            let rendered = Template::new(bounds::environment(), text.clone())
+                .and_then(|template| template.render(Jinja::from(Serde(&variables))))
                 .map_err(|error| {
                     let why = error.detail().unwrap_or("invalid syntax").to_owned();
                     mistake(node.at, "this template cannot be rendered", why)
