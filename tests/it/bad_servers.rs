@@ -186,6 +186,27 @@ fn a_server_without_stream_options_is_named_and_the_line_of_the_hint_works() {
 }
 
 #[test]
+fn a_reply_of_endless_tokens_is_ended_and_its_events_are_bounded() {
+    let server = Server::start(|socket, _| {
+        let head =
+            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+        let tokens = format!("data: {TOKEN}\n\n").repeat(400);
+        let mut going = send(socket, head.as_bytes());
+        while going {
+            going = send(socket, tokens.as_bytes());
+        }
+        false
+    });
+    let lab = Lab::new();
+    lab.run(&plain(&server.url(), 2)).expect(3);
+    let case = &lab.results()["cases"][0];
+    assert_eq!(case["counts"]["failures"]["too_long"], 2, "{case:#}");
+    let report = lab.text("out/report.md");
+    let why = "the reply has more than 200000 token events, so it was ended";
+    assert!(report.contains(why), "{report}");
+}
+
+#[test]
 fn a_hundred_megabytes_in_one_event_do_not_fill_the_memory() {
     let server = Server::start(|s, _| {
         let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\ndata: {\"choices\":[{\"delta\":{\"content\":\"";

@@ -102,8 +102,8 @@ fn anomaly_notes(anomalies: &BTreeMap<AnomalyKind, AnomalyCount>) -> impl Iterat
                  output tokens count as reasoning."
             ),
             AnomalyKind::ImpossibleOutput => format!(
-                "In {replies} the server reported more output tokens than the request allows or the reply can contain, up to {largest}. \
-                 The tokenizer or token events count instead."
+                "In {replies} the server reported more output tokens than the request allows or the reply can contain, or fewer than its \
+                 text needs, up to {largest}. The tokenizer or token events count instead."
             ),
             AnomalyKind::ImpossiblePrompt => format!(
                 "In {replies} the server reported more prompt tokens than the request can contain, up to {largest}. They are not used."
@@ -127,6 +127,9 @@ fn anomaly_notes(anomalies: &BTreeMap<AnomalyKind, AnomalyCount>) -> impl Iterat
             AnomalyKind::ReasoningMarkers => format!(
                 "In {replies} reasoning was in the text of the answer, between markers. It counts as reasoning \
                  (`request.reasoning.markers`)."
+            ),
+            AnomalyKind::FallingOutput => format!(
+                "In {replies} the running count of output tokens fell, from up to {largest}. The tokenizer or token events count instead."
             ),
         }
     })

@@ -156,6 +156,8 @@ pub(super) struct Exchange<'a> {
     pub trace: &'a mut AttemptTrace,
     /// Token events after which the client cancels.
     pub token_limit: Option<u64>,
+    /// Token events after which the reply is endless.
+    pub event_limit: u64,
     /// How long the audio of the request takes to send at playback speed.
     pub playback: Nanos,
     /// The turn that is sent, if its session has a WebSocket of its own.
@@ -642,21 +644,24 @@ impl Exchange<'_> {
                 // Other streams of the worker run before the next bytes of this one.
                 (_, Ok(ReadStatus::Full)) => tokio::task::yield_now().await,
             }
-            if let Some(failure) = self.token_limit_reached() {
+            if let Some(failure) = self.limit_reached() {
                 return BodyEnd::Broken(failure);
             }
         }
     }
 
-    /// The failure of a call that the client cancels after its number of token events.
-    fn token_limit_reached(&self) -> Option<Failure> {
-        let limit = self
-            .token_limit
-            .filter(|limit| self.trace.timeline.tokens.len() as u64 >= *limit)?;
-        Some(Failure::new(
-            FailureKind::Abandoned,
-            format!("cancelled by `request.cancel.tokens` after {limit} token events"),
-        ))
+    /// The failure of a call that the client cancels after its number of token events, or whose reply is endless.
+    fn limit_reached(&self) -> Option<Failure> {
+        let events = self.trace.timeline.tokens.len() as u64;
+        if let Some(limit) = self.token_limit.filter(|limit| events >= *limit) {
+            let why = format!("cancelled by `request.cancel.tokens` after {limit} token events");
+            return Some(Failure::new(FailureKind::Abandoned, why));
+        }
+        let why = || {
+            let limit = self.event_limit;
+            format!("the reply has more than {limit} token events, so it was ended")
+        };
+        (events > self.event_limit).then(|| Failure::new(FailureKind::TooLong, why()))
     }
 
     /// Records one read: all events in it have its timestamp.

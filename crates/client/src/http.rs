@@ -389,6 +389,7 @@ impl HttpClient {
                 target: &self.target,
                 trace,
                 token_limit,
+                event_limit: call.event_limit(),
                 playback: call
                     .audio
                     .flatten()

@@ -70,14 +70,15 @@ pub enum FailureKind {
     /// A status of 300 to 399: redirects are not followed.
     #[serde(rename = "http_3xx")]
     Http3xx,
-    /// A timeout elapsed while the load generator stalled repeatedly, so the cause is unknown. Last, because journals store kinds
-    /// by index.
+    /// A timeout elapsed while the load generator stalled repeatedly, so the cause is unknown.
     ToolStall,
+    /// More token events than any reply to the request can have. Last, because journals store kinds by index.
+    TooLong,
 }
 
 impl FailureKind {
     /// All kinds, in the order of the tables.
-    pub const ALL: [FailureKind; 17] = [
+    pub const ALL: [FailureKind; 18] = [
         FailureKind::Connect,
         FailureKind::Tls,
         FailureKind::TimeoutConnect,
@@ -95,6 +96,7 @@ impl FailureKind {
         FailureKind::Abandoned,
         FailureKind::Http3xx,
         FailureKind::ToolStall,
+        FailureKind::TooLong,
     ];
 
     /// The name in columns, reports and journals.
@@ -117,6 +119,7 @@ impl FailureKind {
             FailureKind::Abandoned => "abandoned",
             FailureKind::Http3xx => "http_3xx",
             FailureKind::ToolStall => "tool_stall",
+            FailureKind::TooLong => "too_long",
         }
     }
 
@@ -225,7 +228,7 @@ pub enum AnomalyKind {
     ZeroPrompt,
     /// More reasoning tokens than output tokens: all output tokens count as reasoning.
     ReasoningAboveOutput,
-    /// More output tokens than the request allows or the reply can hold: not used.
+    /// More output tokens than the request allows or the reply can hold, or fewer than it needs: not used.
     ImpossibleOutput,
     /// More prompt tokens than the request can hold: not used.
     ImpossiblePrompt,
@@ -241,11 +244,13 @@ pub enum AnomalyKind {
     ContentType,
     /// Reasoning in the text of the answer, separated from it at its markers.
     ReasoningMarkers,
+    /// A running count of output tokens that fell by more than an eighth: not used. The reported value is the greatest.
+    FallingOutput,
 }
 
 impl AnomalyKind {
     /// All kinds, in the order of the tables.
-    pub const ALL: [AnomalyKind; 11] = [
+    pub const ALL: [AnomalyKind; 12] = [
         AnomalyKind::ZeroOutput,
         AnomalyKind::ZeroPrompt,
         AnomalyKind::ReasoningAboveOutput,
@@ -257,6 +262,7 @@ impl AnomalyKind {
         AnomalyKind::RepeatedMessage,
         AnomalyKind::ContentType,
         AnomalyKind::ReasoningMarkers,
+        AnomalyKind::FallingOutput,
     ];
 
     /// The name in columns and reports.
@@ -273,6 +279,7 @@ impl AnomalyKind {
             AnomalyKind::RepeatedMessage => "repeated_message",
             AnomalyKind::ContentType => "content_type",
             AnomalyKind::ReasoningMarkers => "reasoning_markers",
+            AnomalyKind::FallingOutput => "falling_output",
         }
     }
 

@@ -255,6 +255,8 @@ pub struct PreparedRequest {
     pub streamed: bool,
     /// The requested `max_tokens`.
     pub max_tokens: Option<u64>,
+    /// The number of choices that the body asks for; None: one.
+    pub choices: Option<u64>,
     /// Number of documents to rank.
     pub items: Option<u64>,
     /// The request has audio, of this duration if it is known.
@@ -275,7 +277,19 @@ pub struct PreparedRequest {
     pub truths: Option<Box<Truths>>,
 }
 
+/// Token events of a choice that a reply may always have: more than the longest reply of any API, 128,000 tokens.
+const MIN_EVENT_LIMIT: u64 = 200_000;
+
 impl PreparedRequest {
+    /// The number of token events beyond which a reply is endless: four for each token that it may have, and
+    /// [`MIN_EVENT_LIMIT`] at least.
+    pub fn event_limit(&self) -> u64 {
+        let of_choice = self.max_tokens.unwrap_or(0).saturating_mul(4);
+        of_choice
+            .max(MIN_EVENT_LIMIT)
+            .saturating_mul(self.choices.unwrap_or(1).max(1))
+    }
+
     /// Its phase in a session of this phase.
     pub fn phase_in(&self, session: Phase) -> Phase {
         if self.turn < self.first_turn && session != Phase::Cooldown {

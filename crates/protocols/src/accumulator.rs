@@ -317,6 +317,8 @@ pub struct Accumulator {
     usage_reports: usize,
     latest_usage: Usage,
     summed_usage: Usage,
+    /// The greatest count of output tokens that a later report contradicted.
+    fallen_from: Option<u64>,
     running_counts: RunningCounts,
     /// What the server measured itself.
     pub server_times: ServerTimes,
@@ -571,15 +573,30 @@ impl Accumulator {
         }
         let Some(choice) = choice else {
             self.usage_reports += 1;
+            // Reports of several choices are no running count.
+            if self.choices.len() <= 1 {
+                self.note_fall(self.latest_usage.output, usage.output);
+            }
             self.latest_usage = merge_latest(self.latest_usage, usage);
             self.summed_usage = sum_choices(self.summed_usage, usage);
             return Ok(());
         };
+        let earlier = self.choice(choice)?.usage.output;
+        self.note_fall(earlier, usage.output);
         let choice = self.choice(choice)?;
         choice.usage = merge_latest(choice.usage, usage);
         // A count of 0 beside content is no count.
         choice.running = usage.output.filter(|tokens| *tokens > 0).or(choice.running);
         Ok(())
+    }
+
+    /// Notes a running count that falls by more than the stop tokens that a server may take back.
+    fn note_fall(&mut self, earlier: Option<u64>, later: Option<u64>) {
+        if let (Some(earlier), Some(later)) = (earlier, later)
+            && later.saturating_add(earlier / 8 + 2) < earlier
+        {
+            self.fallen_from = self.fallen_from.max(Some(earlier));
+        }
     }
 
     /// Sets the output tokens of a choice so far, for APIs without running usage.
@@ -722,7 +739,14 @@ impl Accumulator {
         end: Result<Finish, Failure>,
         call_json: impl Fn(ToolCallText) -> Option<Value>,
     ) -> Reply {
-        let usage = self.usage();
+        let mut usage = self.usage();
+        if let Some(reported) = self.fallen_from {
+            (usage.output, usage.reasoning) = (None, None);
+            self.anomalies.push(Anomaly {
+                kind: AnomalyKind::FallingOutput,
+                reported,
+            });
+        }
         if self
             .choices
             .iter()
@@ -861,6 +885,31 @@ mod tests {
         assert_eq!(weights(&[Some(1), Some(1)]), [0u32; 0]);
         assert_eq!(weights(&[Some(2), Some(1)]), [0u32; 0]);
         assert_eq!(weights(&[None]), [0u32; 0]);
+    }
+
+    #[test]
+    fn a_count_that_falls_is_not_used_and_reports_of_choices_do_not_fall() {
+        let of = |choices: u32, of_choice: Option<u32>, counts: &[u64]| {
+            let mut accumulator = Accumulator::new(&DecodeOptions::default());
+            for choice in 0..choices {
+                accumulator.mark(choice, ContentKind::Answer).unwrap();
+            }
+            for count in counts {
+                let usage = Usage {
+                    output: Some(*count),
+                    ..Usage::default()
+                };
+                accumulator.add_usage(of_choice, usage).unwrap();
+            }
+            let reply = accumulator.into_reply(Ok(Finish::default()), |_| None);
+            let fallen = reply.facts.anomalies.iter().map(|own| own.reported);
+            (reply.usage.output, fallen.collect::<Vec<_>>())
+        };
+        for of_choice in [None, Some(0)] {
+            assert_eq!(of(1, of_choice, &[10, 20, 5]), (None, vec![20]));
+            assert_eq!(of(1, of_choice, &[10, 20, 16]), (Some(16), vec![]));
+        }
+        assert_eq!(of(2, None, &[20, 5]), (Some(25), vec![]));
     }
 
     #[test]

@@ -9,6 +9,11 @@ const EXTRA_DIVISOR: u64 = 8;
 const EXTRA_TOKENS: u64 = 64;
 /// Maximum tokens per stream event: servers merge a few, for example with speculative decoding.
 const MAX_TOKENS_PER_EVENT: u64 = 8;
+/// Maximum token events per token and in addition, and the same for characters.
+const MAX_EVENTS_PER_TOKEN: u64 = 16;
+const EXTRA_EVENTS: u64 = 64;
+const MAX_CHARACTERS_PER_TOKEN: u64 = 64;
+const EXTRA_CHARACTERS: u64 = 1024;
 /// Maximum tokens per body byte, and maximum tokens without text (special tokens are not sent).
 const TOKENS_PER_BYTE: u64 = 4;
 const TOKENS_WITHOUT_TEXT: u64 = 1024;
@@ -27,6 +32,7 @@ pub fn correct_counts(outcome: &mut Outcome, packed: bool) {
         zero_output(outcome),
         zero_prompt(outcome),
         implausible_output(outcome, packed),
+        too_few_tokens(outcome),
         implausible_prompt(outcome),
         reasoning_above_output(outcome),
         implausible_times(outcome),
@@ -118,6 +124,28 @@ fn implausible_output(outcome: &mut Outcome, packed: bool) -> Option<Anomaly> {
         return None;
     }
     let reported = greatest.max(reasoning).unwrap_or(0);
+    (
+        outcome.usage.output,
+        outcome.usage.reasoning,
+        outcome.timeline.weights,
+    ) = (None, None, Vec::new());
+    Some(Anomaly {
+        kind: AnomalyKind::ImpossibleOutput,
+        reported,
+    })
+}
+
+/// A count that is too small for the events and the characters of the reply. Some gateways send each character as an event, and the
+/// longest tokens are runs of spaces.
+fn too_few_tokens(outcome: &mut Outcome) -> Option<Anomaly> {
+    let reported = outcome.usage.output?;
+    let events = outcome.timeline.tokens.len() as u64;
+    let most_of = |each: u64, more: u64| reported.saturating_mul(each).saturating_add(more);
+    if events <= most_of(MAX_EVENTS_PER_TOKEN, EXTRA_EVENTS)
+        && outcome.reply.characters <= most_of(MAX_CHARACTERS_PER_TOKEN, EXTRA_CHARACTERS)
+    {
+        return None;
+    }
     (
         outcome.usage.output,
         outcome.usage.reasoning,
@@ -256,6 +284,27 @@ mod tests {
         for outcome in known {
             let usage = outcome.usage;
             assert_eq!(judged(outcome), (usage, String::new()));
+        }
+    }
+
+    #[test]
+    fn counts_that_are_too_small_for_the_reply_are_not() {
+        let of = |output, events, characters| {
+            let mut outcome = five(None, output);
+            outcome.timeline.tokens = vec![Nanos(1); events];
+            outcome.reply.characters = characters;
+            judged(outcome)
+        };
+        for (output, events, characters) in [(1, 80, 80), (1, 1, 1088), (100, 1000, 6000)] {
+            let (usage, found) = of(output, events, characters);
+            assert_eq!((usage.output, found), (Some(output), String::new()));
+        }
+        for (output, events, characters) in [(1, 1000, 4000), (1, 1, 1089), (9, 500, 500)] {
+            let (usage, found) = of(output, events, characters);
+            assert_eq!(
+                (usage.output, found),
+                (None, format!("impossible_output={output}"))
+            );
         }
     }
 

@@ -193,6 +193,7 @@ pub fn build_call(
         prompt_hash: Some(rendered.prompt_hash),
         streamed: rendered.streamed,
         max_tokens: rendered.max_tokens,
+        choices: class.case.request.choices(),
         items: rendered.items,
         audio: rendered.audio,
         prompt_tokens: prompt.tokens,

@@ -430,7 +430,7 @@ fn texts(rng: &mut ChaCha8Rng) -> Trap {
                 Step::Bytes(events(&[])),
                 Step::Flood(format!("data: {TOKEN}\n\n").repeat(400).into()),
             ],
-            &["timeout_total"],
+            &["timeout_total", "too_long"],
         ),
         4 => ok(
             "split UTF-8",
@@ -579,7 +579,7 @@ fn lines(rng: &mut ChaCha8Rng) -> Trap {
         1 => trap(
             "endless tokens",
             vec![bytes(head), Step::Flood(token.repeat(1000).into())],
-            &["timeout_total"],
+            &["timeout_total", "too_long"],
         ),
         2 => trap(
             "no JSON",
