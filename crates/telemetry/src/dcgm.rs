@@ -104,7 +104,7 @@ impl TelemetrySource for Dcgm {
                 value: 1.0,
             });
             let gpus = report_gpus(&page, emit);
-            report_other_series(&page, &gpus.used, emit);
+            report_other_series(&page, &gpus.used, |_, _| false, emit);
             self.reported.extend(gpus.reported);
             self.pages += 1;
             Ok(())
@@ -219,7 +219,7 @@ mod tests {
             ));
         };
         let gpus = report_gpus(&page, &mut push);
-        report_other_series(&page, &gpus.used, &mut push);
+        report_other_series(&page, &gpus.used, |_, _| false, &mut push);
         all
     }
 

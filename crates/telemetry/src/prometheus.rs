@@ -91,6 +91,8 @@ struct PageLog {
     ambiguous: BTreeSet<&'static str>,
     /// The first invalid line, and the number of invalid lines on its page.
     invalid: Option<(String, usize)>,
+    /// Series of a page that were not stored.
+    left_out: usize,
 }
 
 impl Prometheus {
@@ -295,23 +297,37 @@ pub fn has_only_gpus(text: &str) -> bool {
     page.has_prefix(DCGM_PREFIX) && !is_of_engine()
 }
 
-/// Emits the finite values of a page that are not `used` by a signal.
+/// Series of a page that are stored beside those of signals and objectives. vLLM exports about 300.
+const MAX_OTHER_SERIES: usize = 10_000;
+
+/// Emits the finite values of a page that are not `used` by a signal: those that are kept in any case, and the first
+/// others. Returns the number of those that are left out.
 pub(crate) fn report_other_series(
     page: &Page<'_>,
     used: &HashSet<usize>,
+    is_kept: impl Fn(usize, &str) -> bool,
     emit: &mut dyn FnMut(SampledValue<'_>),
-) {
+) -> usize {
+    let mut others = 0usize;
     for (index, sample) in page.samples.iter().enumerate() {
-        if sample.value.is_finite() && !used.contains(&index) && !page.is_creation_time(sample.name)
+        if !sample.value.is_finite() || used.contains(&index) || page.is_creation_time(sample.name)
         {
-            emit(SampledValue {
-                name: sample.name,
-                labels: sample.labels,
-                device: None,
-                value: sample.value,
-            });
+            continue;
         }
+        if !is_kept(index, sample.name) {
+            others += 1;
+            if others > MAX_OTHER_SERIES {
+                continue;
+            }
+        }
+        emit(SampledValue {
+            name: sample.name,
+            labels: sample.labels,
+            device: None,
+            value: sample.value,
+        });
     }
+    others.saturating_sub(MAX_OTHER_SERIES)
 }
 
 impl PageLog {
@@ -330,12 +346,14 @@ impl PageLog {
             signals.used.extend(gpus.used);
             signals.reported.extend(gpus.reported);
         }
-        let is_limited = |index: &usize| {
+        let is_limited = |name: &str| limited.iter().any(|series| series.has_name(name));
+        signals.used.retain(|index| {
             let sample = page.samples.get(*index);
-            sample.is_some_and(|sample| limited.iter().any(|series| series.has_name(sample.name)))
-        };
-        signals.used.retain(|index| !is_limited(index));
-        report_other_series(page, &signals.used, emit);
+            !sample.is_some_and(|sample| is_limited(sample.name))
+        });
+        let is_kept = |index, name: &str| signals.merged.contains(&index) || is_limited(name);
+        let left_out = report_other_series(page, &signals.used, is_kept, emit);
+        self.left_out = self.left_out.max(left_out);
         self.families.extend(signals.families);
         self.reported.extend(signals.reported);
         self.ambiguous.extend(signals.ambiguous);
@@ -354,6 +372,12 @@ impl PageLog {
         }
         for name in &self.ambiguous {
             notes.push(format!("{url} exports `{name}` for several models, but not for `target.model`: not used for server.*"));
+        }
+        if self.left_out > 0 {
+            notes.push(format!(
+                "{url} has {} series beside those of signals and objectives: the first {MAX_OTHER_SERIES} are stored",
+                self.left_out + MAX_OTHER_SERIES
+            ));
         }
         if let Some((line, count)) = &self.invalid {
             let lines = if *count == 1 {

@@ -19,6 +19,8 @@ pub struct PageSignals {
     pub reported: BTreeSet<Signal>,
     /// Indices of the samples that a signal contains without loss, because each one is a signal by itself.
     pub used: HashSet<usize>,
+    /// Indices of the samples that a signal combines with others.
+    pub merged: HashSet<usize>,
     /// Names whose series belong to several models, none of which is in `models`.
     pub ambiguous: BTreeSet<&'static str>,
 }
@@ -52,9 +54,11 @@ pub fn report_signals(
             reader.merged = false;
             if reader.report(*signal, formula, emit) {
                 result.reported.insert(*signal);
-                result
-                    .used
-                    .extend(reader.found.iter().filter(|_| !reader.merged).copied());
+                let indices = match reader.merged {
+                    true => &mut result.merged,
+                    false => &mut result.used,
+                };
+                indices.extend(&reader.found);
             }
         }
         result.ambiguous.extend(reader.ambiguous);

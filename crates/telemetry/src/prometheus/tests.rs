@@ -1,4 +1,5 @@
 use super::*;
+use llmscen_core::check::PageStat;
 use llmscen_core::signal::Form;
 use names::Formula;
 
@@ -468,6 +469,37 @@ mod loopback {
             "a failure is reported when it happens"
         );
         server.join().unwrap();
+    }
+
+    #[test]
+    fn a_page_with_too_many_series_is_stored_in_part_and_says_so() {
+        let many: String = (0..MAX_OTHER_SERIES + 7)
+            .map(|n| format!("x{{n=\"{n}\"}} {n}\n"))
+            .collect();
+        let running = "vllm:num_requests_running";
+        let text =
+            format!("{many}limited 1\n{running}{{engine=\"0\"}} 2\n{running}{{engine=\"1\"}} 3\n");
+        let mut log = PageLog::default();
+        let mut names = Vec::new();
+        let limited = [PageMetric {
+            name: "limited".to_owned(),
+            labels: Vec::new(),
+            stat: PageStat::Mean,
+        }];
+        log.record(&Page::parse(&text), &[], &limited, &mut |value| {
+            names.push(value.name.to_owned());
+        });
+        let count = |name: &str| names.iter().filter(|own| *own == name).count();
+        assert_eq!(
+            ["x", "limited", running, "server.running"].map(count),
+            [MAX_OTHER_SERIES, 1, 2, 1]
+        );
+        assert_eq!(
+            log.notes("u", false),
+            [
+                "u has 10007 series beside those of signals and objectives: the first 10000 are stored"
+            ]
+        );
     }
 
     #[test]
