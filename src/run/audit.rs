@@ -26,7 +26,7 @@ use llmscen_core::seed::Seed;
 use llmscen_core::signal::Signal;
 use llmscen_core::stats::{quantile, share};
 use llmscen_core::target::TargetLocation;
-use llmscen_core::units::Unit;
+use llmscen_core::units::{Nanos, Unit};
 use llmscen_report::format::{against, millis, percent};
 use std::collections::BTreeSet;
 
@@ -236,7 +236,7 @@ impl<'a> Audited<'a> {
         };
         // Every delay below the limits is accepted.
         let accepted = Accepted {
-            delays: true,
+            delay: Nanos(u64::MAX),
             timestamps: true,
             ..Accepted::default()
         };
@@ -349,7 +349,11 @@ impl<'a> Audited<'a> {
             delay_p99,
             accepted: Accepted {
                 stall: limits.stall_p99,
-                delays: delays_accepted,
+                // A maximum may rest on one delay, however few there are.
+                delay: match delays_accepted {
+                    true => limits.lag_p99,
+                    false => Nanos::default(),
+                },
                 timestamps: local,
             },
             cause: (!causes.is_empty()).then(|| causes.join("; ")),

@@ -1,6 +1,7 @@
 //! The self-audit: a starved load generator is detected, a healthy one is not.
 
 use crate::lab::*;
+use crate::shards::Simulator;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::process::{Child, Command, Stdio};
@@ -201,6 +202,35 @@ fn a_failure_of_a_load_generator_that_stood_still_is_invalid() {
             "{report}"
         );
     }
+}
+
+#[test]
+fn a_maximum_that_is_one_late_send_is_invalid() {
+    let lab = Lab::new();
+    let server = Simulator::start(&lab, "target.simulator.alpha=10ms");
+    // Fewer than 1 % of the sends are late.
+    lab.file(
+        "s.yaml",
+        format!(
+            "version: 1\nname: t\ntarget: {{ api: openai-chat, url: \"{}\", model: simulator }}\nrequest: {{ max_tokens: 1 }}\n\
+             dataset: {{ kind: prompt, text: hello }}\nload: {{ concurrency: 1, requests: 300 }}\nslo: [ttft.max < 1s]\n",
+            server.url
+        ),
+    );
+    let child = lab.spawn(&["run", "s.yaml", "--output", "out"]);
+    going(&lab);
+    for stop in [Signal::STOP, Signal::CONT] {
+        kill_process(Pid::from_child(&child), stop).expect("the child is there");
+        std::thread::sleep(Duration::from_millis(1200));
+    }
+    finish(child).expect(4);
+    let why = invalid(&lab);
+    assert!(
+        why.contains("FAIL (1.2")
+            && why.contains("PASS")
+            && why.contains("without the load generator's"),
+        "{why}"
+    );
 }
 
 #[test]

@@ -57,8 +57,8 @@ impl RequestLateness {
 pub struct Accepted {
     /// Stalls of at most this length do not count.
     pub stall: Nanos,
-    /// Send delays do not count.
-    pub delays: bool,
+    /// Send delays of at most this do not count.
+    pub delay: Nanos,
     /// No timestamp is late, since no worker thread took it.
     pub timestamps: bool,
 }
@@ -161,7 +161,7 @@ fn row_lateness(row: &RequestRow<'_>, stalls: &Stalls, accepted: Accepted) -> Re
     let at = |timestamp: Option<u64>| timestamp.map_or(0.0, |timestamp| stalls.at(timestamp));
     let delay = row
         .metric(Metric::ScheduleLag)
-        .filter(|_| !accepted.delays)
+        .filter(|delay| *delay > accepted.delay.millis())
         .unwrap_or(0.0);
     let mut late = RequestLateness {
         delay,

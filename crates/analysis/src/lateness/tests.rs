@@ -138,7 +138,7 @@ fn a_timestamp_in_a_stall_or_right_after_it_is_late_by_at_most_the_time_since_it
 fn what_is_accepted_does_not_count_and_nothing_is_done_where_nothing_is_late() {
     let accepted = Accepted {
         stall: Nanos::from_millis(20),
-        delays: true,
+        delay: Nanos(u64::MAX),
         timestamps: false,
     };
     assert!(ends(&request(), &[&[(30, 50)], &[(92, 100)]], accepted).is_none());
@@ -165,11 +165,19 @@ fn what_is_accepted_does_not_count_and_nothing_is_done_where_nothing_is_late() {
         &request(),
         &[&[(200, 300)]],
         Accepted {
-            delays: true,
+            delay: Nanos(u64::MAX),
             ..Accepted::default()
         },
     );
     assert!(far.is_none(), "a stall that touched nothing");
+    let delayed = |accepted_ms| {
+        let accepted = Accepted {
+            delay: Nanos::from_millis(accepted_ms),
+            ..Accepted::default()
+        };
+        ends(&request(), &[], accepted).map(|samples| values(&samples, Metric::Ttft))
+    };
+    assert_eq!([delayed(4), delayed(3)], [None, Some([50.0, 50.0, 46.0])]);
 }
 
 #[test]
@@ -180,7 +188,7 @@ fn a_failure_of_the_load_generator_may_have_been_a_success() {
     };
     let ok = |outcome: &Outcome, stalls: &[(u64, u64)]| {
         let accepted = Accepted {
-            delays: true,
+            delay: Nanos(u64::MAX),
             ..Accepted::default()
         };
         ends(outcome, &[stalls], accepted)
@@ -284,7 +292,7 @@ fn stalls_of_a_shard_delay_only_its_own_requests() {
         &table,
         &facts,
         Accepted {
-            delays: true,
+            delay: Nanos(u64::MAX),
             ..Accepted::default()
         },
     )

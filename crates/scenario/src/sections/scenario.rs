@@ -175,7 +175,7 @@ pub(crate) static AUDIT: Block = Block {
         field(
             "lag_p99",
             Kind::Leaf(&SPAN),
-            "Send delays whose p99 is at most this are ignored.",
+            "Send delays of at most this are ignored, unless their p99 is above it.",
         )
         .default("1ms")
         .example("10ms"),
