@@ -11,7 +11,7 @@ use rand_distr::{Distribution as _, Exp1};
 use statrs::distribution::{ContinuousCDF, Gamma};
 use std::sync::Arc;
 
-/// More tokens than any context has: a limit for lengths in scenarios and logs.
+/// More tokens than any context has: a limit for lengths in scenarios.
 pub const MAX_TOKENS: u64 = 10_000_000;
 
 /// Minimum share of a distribution within its bounds: below it, the inverse of the distribution function loses its digits.

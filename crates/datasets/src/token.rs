@@ -10,6 +10,7 @@ mod pre_tokenizer;
 mod template_offset;
 #[cfg(test)]
 pub(crate) mod trained;
+mod words;
 
 pub use chat::{ChatTemplate, text_of};
 pub use embedded::{Embedded, TemplateSource};
@@ -38,6 +39,8 @@ pub struct Tokenizer {
     plain_text_special: u64,
     /// The tokens of random text; computed at the first use, because that decodes the whole vocabulary.
     pool: OnceLock<fit::Pool>,
+    /// The words of long random text; None where long text must be tokenized.
+    words: OnceLock<Option<words::Words>>,
 }
 
 /// The text with which the special tokens around a text are found.
@@ -101,6 +104,7 @@ impl Tokenizer {
             prompt_special: 0,
             plain_text_special,
             pool: OnceLock::new(),
+            words: OnceLock::new(),
         }
     }
 

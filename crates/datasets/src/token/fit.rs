@@ -54,6 +54,10 @@ impl Pool {
         Pool(if words.len() >= MIN_WORDS { words } else { ids })
     }
 
+    pub(super) fn ids(&self) -> &[u32] {
+        &self.0
+    }
+
     fn draw(&self, n: usize, rng: &mut impl Rng) -> Vec<u32> {
         (0..n)
             .map(|_| self.0[rng.random_range(0..self.0.len())])
@@ -71,9 +75,13 @@ fn spaced_word(text: &str) -> bool {
 }
 
 impl Tokenizer {
+    pub(super) fn pool(&self) -> &Pool {
+        self.pool.get_or_init(|| Pool::new(self))
+    }
+
     /// Random ids of ordinary tokens; empty where the vocabulary has none.
     pub fn random_ids(&self, n: usize, rng: &mut impl Rng) -> Vec<u32> {
-        let pool = self.pool.get_or_init(|| Pool::new(self));
+        let pool = self.pool();
         if pool.0.is_empty() {
             return Vec::new();
         }
@@ -91,7 +99,10 @@ impl Tokenizer {
         slot: &Slot,
         rng: &mut impl Rng,
     ) -> Result<String, TokenError> {
-        let pool = self.pool.get_or_init(|| Pool::new(self));
+        let pool = self.pool();
+        if let Some(text) = self.long_text(n, slot, rng) {
+            return Ok(text);
+        }
         let base = self.count_without_text(slot);
         if n == base && n == 0 {
             return Ok(String::new());
@@ -117,7 +128,7 @@ impl Tokenizer {
         slot: &Slot,
         rng: &mut impl Rng,
     ) -> Result<String, u64> {
-        let pool = self.pool.get_or_init(|| Pool::new(self));
+        let pool = self.pool();
         let mut ids = pool.draw((n - base) as usize, rng);
         for _ in 0..ROUNDS {
             let (text, count) = self.decode_and_count(&ids, slot).ok_or(0u64)?;

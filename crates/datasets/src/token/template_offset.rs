@@ -45,6 +45,22 @@ impl Slot {
         }
     }
 
+    /// Whether no other text follows.
+    pub(super) fn is_end(&self) -> bool {
+        self.after.is_empty() && self.tail.is_empty()
+    }
+
+    /// The place after words with these `ids`. Up to there are this number of `tokens`, besides those that this slot leaves out.
+    pub(super) fn after_counted(&self, words: &str, ids: Vec<u32>, tokens: u64) -> Option<Slot> {
+        Some(Slot {
+            before: format!("{words} "),
+            after: self.after.clone(),
+            omitted: (self.omitted + tokens).checked_sub(ids.len() as u64)?,
+            lead: ids,
+            tail: self.tail.clone(),
+        })
+    }
+
     /// Tokens outside the counted part.
     pub(super) fn omitted(&self) -> u64 {
         self.omitted

@@ -2,7 +2,6 @@
 
 use super::{otel, weka};
 use llmscen_core::dataset::Layout;
-use llmscen_core::distribution::MAX_TOKENS;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
@@ -402,6 +401,9 @@ pub fn invalid_time(text: &str) -> String {
     format!("invalid time: {text}")
 }
 
+/// Maximum length of a prompt or a reply in a log, tokens. The text of a prompt and its request body are in memory.
+const MAX_ROW_TOKENS: u64 = 4_000_000;
+
 /// Checks a length: a request without prompt cannot be sent, and one without output had failed when it was logged.
 pub fn check_tokens(
     count: Option<u64>,
@@ -410,8 +412,8 @@ pub fn check_tokens(
 ) -> Result<u64, String> {
     match count {
         Some(0) => Err(format!("the {what} has no tokens")),
-        Some(count) if count > MAX_TOKENS => Err(format!(
-            "the {what} has {count} tokens, more than any context ({MAX_TOKENS})"
+        Some(count) if count > MAX_ROW_TOKENS => Err(format!(
+            "the {what} has {count} tokens, more than {MAX_ROW_TOKENS}"
         )),
         Some(count) => Ok(count),
         None => Err(format!("invalid token count of the {what}: {text}")),

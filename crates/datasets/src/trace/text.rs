@@ -125,7 +125,9 @@ impl TraceText {
                     .chain([tail.as_str()])
                     .collect();
                 let text = parts.join(" ");
-                if self.tokenizer.measure(&self.slot, &text) == Some(n) {
+                if self.tokenizer.is_of_independent_words(&text)
+                    || self.tokenizer.measure(&self.slot, &text) == Some(n)
+                {
                     return Ok((text, n));
                 }
             }
@@ -159,7 +161,10 @@ impl TraceText {
                 .tokenizer
                 .random_text(base + self.block_tokens, &front, &mut rng(seed, generator))
                 .ok()?;
-            let after = self.tokenizer.behind(before, &text)?;
+            let counted = self
+                .tokenizer
+                .after_words(before, &text, base + self.block_tokens);
+            let after = counted.or_else(|| self.tokenizer.behind(before, &text))?;
             Some(Arc::new(Block { text, after }))
         };
         let block = (0..GENERATORS).find_map(generate);
