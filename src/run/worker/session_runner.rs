@@ -353,7 +353,7 @@ impl TurnGraph {
     fn new(turns: u32, first: u32, dependencies: Option<TurnDependencies>) -> TurnGraph {
         match dependencies {
             None => TurnGraph::Line { over: first, turns },
-            Some(dependencies) => TurnGraph::Graph(LinkedTurns::new(turns, first, dependencies)),
+            Some(dependencies) => TurnGraph::Graph(LinkedTurns::new(turns, first, &dependencies)),
         }
     }
 
@@ -395,99 +395,139 @@ impl TurnGraph {
 /// Turns in a line, or of a graph.
 type DroppedTurns = std::iter::Chain<Range<u32>, std::vec::IntoIter<u32>>;
 
-/// Turns of which some await others than the one before them.
+/// Turns of which some await others than the one before them, and joints.
 struct LinkedTurns {
-    dependencies: TurnDependencies,
-    turns: Vec<TurnState>,
+    /// The turns, then the joints.
+    nodes: Vec<LinkedNode>,
+    /// Number of turns.
+    turns: u32,
     /// The first turn that is sent.
     first: u32,
     /// Number of turns that have not ended.
     open: usize,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct TurnState {
-    /// Number of turns that it awaits and that have not ended.
+#[derive(Clone, Debug, Default)]
+struct LinkedNode {
+    /// The nodes that await it.
+    later: Vec<u32>,
+    /// Number of nodes that it awaits and that have not ended.
     awaited: u32,
-    /// The end of the last of these turns so far.
+    /// The end of the last of these nodes so far.
     since: Nanos,
     /// It has ended, or it will not be sent.
     over: bool,
 }
 
 impl LinkedTurns {
-    fn new(turns: u32, first: u32, dependencies: TurnDependencies) -> LinkedTurns {
+    fn new(turns: u32, first: u32, dependencies: &TurnDependencies) -> LinkedTurns {
+        let count = (turns as usize).max(dependencies.len());
+        let mut nodes = vec![LinkedNode::default(); count];
+        for (node, awaited) in (0u32..).zip(dependencies.iter()) {
+            for &before in awaited.iter().filter(|before| **before >= first) {
+                if let Some(before) = nodes.get_mut(before as usize) {
+                    before.later.push(node);
+                    nodes[node as usize].awaited += 1;
+                }
+            }
+        }
+        for node in nodes.iter_mut().take(first as usize) {
+            node.over = true;
+        }
         let mut graph = LinkedTurns {
-            dependencies,
-            turns: Vec::new(),
+            nodes,
+            turns,
             first,
             open: turns.saturating_sub(first) as usize,
         };
-        let state = |turn| TurnState {
-            awaited: graph
-                .awaited(turn)
-                .iter()
-                .filter(|before| **before >= first)
-                .count() as u32,
-            since: Nanos::ZERO,
-            over: turn < first,
-        };
-        graph.turns = (0..turns).map(state).collect();
+        // Joints of turns before the first one sent.
+        for joint in turns..count as u32 {
+            let node = &graph.nodes[joint as usize];
+            if node.awaited == 0 && !node.over {
+                graph.end_node(joint, Nanos::ZERO);
+            }
+        }
         graph
     }
 
-    /// The turns that a turn awaits.
-    fn awaited(&self, turn: u32) -> &[u32] {
-        self.dependencies
-            .get(turn as usize)
-            .map_or(&[], |turns| turns)
+    fn end_turn(&mut self, turn: u32, at: Nanos) -> Vec<ReadyTurn> {
+        let mut ready = Vec::new();
+        if turn == self.first {
+            // After the first turn, every turn can be sent that only awaits turns before it.
+            let is_free = |node: &LinkedNode| node.awaited == 0 && !node.over;
+            let later = turn + 1..self.turns;
+            ready.extend(later.filter(|later| is_free(&self.nodes[*later as usize])));
+            for later in &ready {
+                self.nodes[*later as usize].since = at;
+            }
+        }
+        ready.extend(self.end_node(turn, at));
+        ready.sort_unstable();
+        let since = |turn: u32| self.nodes[turn as usize].since;
+        ready
+            .into_iter()
+            .map(|turn| ReadyTurn {
+                turn,
+                since: since(turn),
+            })
+            .collect()
     }
 
-    fn end_turn(&mut self, turn: u32, at: Nanos) -> Vec<ReadyTurn> {
-        self.close(turn);
+    /// Ends a node and the joints that awaited it last. Returns the turns that await nothing any more.
+    fn end_node(&mut self, node: u32, at: Nanos) -> Vec<u32> {
         let mut ready = Vec::new();
-        for later in turn + 1..self.turns.len() as u32 {
-            // After the first turn, every turn can be sent that only awaits turns before it.
-            let follows_first = turn == self.first && self.turns[later as usize].awaited == 0;
-            if !follows_first && !self.awaited(later).contains(&turn) {
+        let mut ended = vec![(node, at)];
+        while let Some((node, at)) = ended.pop() {
+            self.close(node);
+            let Some(own) = self.nodes.get_mut(node as usize) else {
                 continue;
-            }
-            let state = &mut self.turns[later as usize];
-            state.awaited = state.awaited.saturating_sub(1);
-            state.since = state.since.max(at);
-            if state.awaited == 0 && !state.over {
-                ready.push(ReadyTurn {
-                    turn: later,
-                    since: state.since,
-                });
+            };
+            for later in std::mem::take(&mut own.later) {
+                let state = &mut self.nodes[later as usize];
+                state.awaited = state.awaited.saturating_sub(1);
+                state.since = state.since.max(at);
+                if state.awaited > 0 || state.over {
+                    continue;
+                }
+                match later < self.turns {
+                    true => ready.push(later),
+                    false => ended.push((later, state.since)),
+                }
             }
         }
         ready
     }
 
     fn drop_turn(&mut self, turn: u32) -> Vec<u32> {
-        self.close(turn);
         let mut dropped = vec![turn];
-        for later in turn + 1..self.turns.len() as u32 {
-            let awaits_dropped = self
-                .awaited(later)
-                .iter()
-                .any(|before| dropped.binary_search(before).is_ok());
-            // If the first turn fails, so does the session.
-            if (awaits_dropped || turn == self.first) && self.close(later) {
-                dropped.push(later);
+        // If the first turn fails, so does the session.
+        let mut open: Vec<u32> = match turn == self.first {
+            true => (turn + 1..self.nodes.len() as u32).collect(),
+            false => self.take_later(turn),
+        };
+        self.close(turn);
+        while let Some(later) = open.pop() {
+            if self.close(later) {
+                open.extend(self.take_later(later));
+                dropped.extend(Some(later).filter(|later| *later < self.turns));
             }
         }
+        dropped.sort_unstable();
         dropped
     }
 
-    /// Whether the turn was open.
-    fn close(&mut self, turn: u32) -> bool {
-        let Some(state) = self.turns.get_mut(turn as usize) else {
+    fn take_later(&mut self, node: u32) -> Vec<u32> {
+        let node = self.nodes.get_mut(node as usize);
+        node.map_or_else(Vec::new, |node| std::mem::take(&mut node.later))
+    }
+
+    /// Whether the node was open.
+    fn close(&mut self, node: u32) -> bool {
+        let Some(state) = self.nodes.get_mut(node as usize) else {
             return false;
         };
         let was_open = !std::mem::replace(&mut state.over, true);
-        self.open -= usize::from(was_open);
+        self.open -= usize::from(was_open && node < self.turns);
         was_open
     }
 }
@@ -717,6 +757,33 @@ mod tests {
                 }
             }
             prop_assert!(times[..first as usize].iter().all(Option::is_none));
+        }
+
+        #[test]
+        fn a_joint_stands_for_the_turns_that_it_awaits(
+            graph in graphs(),
+            durations in proptest::collection::vec(0..50u64, 12),
+            failing in proptest::collection::vec(proptest::bool::weighted(0.1), 12),
+            first in 0..12u32,
+        ) {
+            let turns = graph.len() as u32;
+            let first = first.min(turns - 1);
+            // The turns await joints, and every second joint awaits another one.
+            let mut joined: Vec<Vec<u32>> = graph.iter().map(|_| Vec::new()).collect();
+            for (turn, awaited) in graph.iter().enumerate().filter(|(_, awaited)| !awaited.is_empty()) {
+                joined.push(awaited.clone());
+                if turn % 2 == 0 {
+                    joined.push(vec![joined.len() as u32 - 1]);
+                }
+                joined[turn] = vec![joined.len() as u32 - 1];
+            }
+            let of = |graph: &[Vec<u32>]| {
+                let mut linked = TurnGraph::new(turns, first, Some(dependencies(graph)));
+                let (times, mut dropped) = play(&mut linked, first, &durations[..turns as usize], &failing);
+                dropped.sort_unstable();
+                (times, dropped, linked.is_over())
+            };
+            prop_assert_eq!(of(&joined), of(&graph));
         }
 
         #[test]

@@ -8,7 +8,7 @@ use super::sessions::{
 use super::{otel, weka};
 use crate::error::PromptError;
 use crate::file;
-use llmscen_core::dataset::{Layout, TraceRows, TraceSpec, TurnDependencies};
+use llmscen_core::dataset::{Layout, TraceRows, TraceSpec, TurnDependencies, first_branch};
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
 use serde_json::value::RawValue;
@@ -596,16 +596,12 @@ impl Rows {
             let Some(at) = window.find(session.at) else {
                 continue;
             };
-            let is_chain = (0..)
-                .zip(&session.turns)
-                .all(|(index, turn): (u32, _)| turn.after.iter().copied().eq(index.checked_sub(1)));
-            let awaited = || {
-                session
-                    .turns
-                    .iter()
-                    .map(|turn| turn.after.as_slice().into())
-            };
-            let awaited = (!is_chain).then(|| awaited().collect());
+            let turns = session.turns.iter().map(|turn| &turn.after);
+            let awaited: TurnDependencies = turns
+                .chain(&session.joints)
+                .map(|awaited| awaited.as_slice().into())
+                .collect();
+            let awaited = first_branch(&awaited).map(|_| awaited);
             self.push_session(at, session.turns.len() as u32, awaited);
             for turn in session.turns {
                 self.waits.push(turn.wait);
@@ -712,10 +708,7 @@ impl Rows {
         let meaning = signs.judge(stated, &line).map_err(error)?;
         // What is new is sent after one reply.
         let overlap = |session: &Session| {
-            let awaited = session.awaited.as_ref()?;
-            let (turn, _) = (0u32..)
-                .zip(awaited.iter())
-                .find(|(turn, awaited)| !awaited.iter().copied().eq(turn.checked_sub(1)))?;
+            let turn = first_branch(session.awaited.as_ref()?)?;
             self.rows.get((session.first + turn) as usize)
         };
         match self.sessions.iter().find_map(overlap) {

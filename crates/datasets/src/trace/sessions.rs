@@ -12,7 +12,8 @@
 
 use crate::conversations::MAX_WAIT;
 use llmscen_core::units::Nanos;
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 use std::ops::Range;
 
 /// What a session must be, for errors.
@@ -27,13 +28,15 @@ pub struct LoggedSession {
     /// Time of the first request in nanoseconds on the clock of the log.
     pub at: i128,
     pub turns: Vec<LoggedTurn>,
+    /// What each joint awaits, see [`llmscen_core::dataset::TurnDependencies`].
+    pub joints: Vec<Vec<u32>>,
 }
 
 #[derive(Debug, PartialEq)]
 pub struct LoggedTurn {
     /// Place of the request in the text of the log.
     pub span: Range<usize>,
-    /// The turns that it awaits, each less than its own index.
+    /// The turns that it awaits, each less than its own index, and joints, which count on from the last turn.
     pub after: Vec<u32>,
     pub wait: Wait,
 }
@@ -128,7 +131,11 @@ pub fn link_chain(chain: Vec<ChainedTurn>) -> Result<Option<LoggedSession>, Sess
             wait,
         });
     }
-    Ok(Some(LoggedSession { at, turns }))
+    Ok(Some(LoggedSession {
+        at,
+        turns,
+        joints: Vec::new(),
+    }))
 }
 
 /// A request that names its parent.
@@ -189,6 +196,7 @@ pub fn link_parents(rows: Vec<ChildTurn>) -> Result<Vec<LoggedSession>, SessionE
                 sessions.push(LoggedSession {
                     at: row.start,
                     turns: Vec::new(),
+                    joints: Vec::new(),
                 });
                 sessions.len() - 1
             });
@@ -286,52 +294,111 @@ impl Unit {
 /// Links requests by their times: within a group, a unit awaits those that had ended when it began. The first units of a group
 /// await what the group awaits. A request that overlaps the first one awaits it nevertheless.
 pub fn link_times(units: Vec<Unit>) -> Option<LoggedSession> {
-    let mut placed = Vec::new();
-    place(units, &[], &mut placed);
-    let mut order: Vec<usize> = (0..placed.len()).collect();
-    order.sort_by_key(|&index| placed[index].0.start);
-    let mut position = vec![0u32; placed.len()];
-    for (new, &old) in (0..).zip(&order) {
+    let mut nodes = Vec::new();
+    place(units, &[], &mut nodes);
+    let of_request = |index: &usize| nodes[*index].request.is_some();
+    let (mut order, joints): (Vec<usize>, Vec<usize>) =
+        (0..nodes.len()).partition(|index| of_request(index));
+    order.sort_by_key(|&index| nodes[index].start());
+    let mut position = vec![0u32; nodes.len()];
+    for (new, &old) in (0..).zip(order.iter().chain(&joints)) {
         position[old] = new;
     }
-    let at = placed.get(*order.first()?)?.0.start;
-    let turn = |old: usize| {
-        let (request, awaited) = &placed[old];
-        let first = order[0];
-        let awaited: &[usize] = match awaited[..] {
-            [] if old != first => std::slice::from_ref(&order[0]),
-            _ => awaited,
-        };
-        let end = |old: &usize| placed[*old].0.end;
-        let known = awaited.iter().all(|old| end(old).is_some());
-        let since = awaited
-            .iter()
-            .map(|old| end(old).unwrap_or(placed[*old].0.start))
-            .max();
-        let wait = nanos(since.map_or(0, |since| request.start - since));
-        let mut after: Vec<u32> = awaited.iter().map(|old| position[*old]).collect();
-        after.sort_unstable();
-        LoggedTurn {
-            span: request.span.clone(),
-            after,
-            wait: if known {
-                Wait::Logged(wait)
-            } else {
-                Wait::SinceStart(wait)
-            },
-        }
+    let first = *order.first()?;
+    let positions = |awaited: &[usize]| {
+        let mut positions: Vec<u32> = awaited.iter().map(|old| position[*old]).collect();
+        positions.sort_unstable();
+        positions
     };
-    let turns = order.iter().map(|&old| turn(old)).collect();
-    Some(LoggedSession { at, turns })
+    let turn = |&old: &usize| {
+        let node = &nodes[old];
+        let awaited = match node.awaited[..] {
+            [] if old != first => std::slice::from_ref(&first),
+            _ => &node.awaited[..],
+        };
+        let end = awaited
+            .iter()
+            .map(|old| nodes[*old].end)
+            .max_by_key(|end| end.at);
+        let since = end.map_or(node.start(), |end| end.at);
+        let wait = nanos(node.start() - since);
+        Some(LoggedTurn {
+            span: node.request.as_ref()?.span.clone(),
+            after: positions(awaited),
+            wait: match end.is_none_or(|end| end.is_logged) {
+                true => Wait::Logged(wait),
+                false => Wait::SinceStart(wait),
+            },
+        })
+    };
+    Some(LoggedSession {
+        at: nodes[first].start(),
+        turns: order.iter().filter_map(turn).collect(),
+        joints: joints
+            .iter()
+            .map(|&old| positions(&nodes[old].awaited))
+            .collect(),
+    })
 }
 
-/// Adds the requests of a group with those that they await. `before`: what the group awaits. Returns the requests that no other of
+/// The largest number of turns that one awaits directly. More are awaited by a joint.
+const MAX_DIRECT: usize = 16;
+/// How many turns before one are looked at for those that it awaits directly.
+const MAX_LOOKED_AT: usize = 256;
+
+/// The end of a request, or its start if the log lacks the end.
+#[derive(Clone, Copy, Debug)]
+struct End {
+    at: i128,
+    is_logged: bool,
+}
+
+/// A request, or a joint.
+struct Node {
+    request: Option<TimedRequest>,
+    awaited: Vec<usize>,
+    end: End,
+}
+
+impl Node {
+    fn request(request: TimedRequest, awaited: Vec<usize>) -> Node {
+        Node {
+            end: End {
+                at: request.end.unwrap_or(request.start),
+                is_logged: request.end.is_some(),
+            },
+            request: Some(request),
+            awaited,
+        }
+    }
+
+    fn start(&self) -> i128 {
+        self.request.as_ref().map_or(self.end.at, |own| own.start)
+    }
+}
+
+/// Adds a joint of these nodes, if there are many.
+fn join(awaited: Vec<usize>, nodes: &mut Vec<Node>) -> Vec<usize> {
+    let last = awaited
+        .iter()
+        .map(|index| nodes[*index].end)
+        .max_by_key(|end| end.at);
+    match last {
+        Some(end) if awaited.len() > MAX_DIRECT => {
+            nodes.push(Node {
+                request: None,
+                awaited,
+                end,
+            });
+            vec![nodes.len() - 1]
+        }
+        _ => awaited,
+    }
+}
+
+/// Adds the requests of a group with those that they await. `before`: what the group awaits. Returns the nodes that no other of
 /// the group awaits.
-fn place(
-    units: Vec<Unit>,
-    before: &[usize],
-    placed: &mut Vec<(TimedRequest, Vec<usize>)>,
-) -> Vec<usize> {
+fn place(units: Vec<Unit>, before: &[usize], nodes: &mut Vec<Node>) -> Vec<usize> {
     let mut units: Vec<((i128, i128), Unit)> = units
         .into_iter()
         .filter_map(|unit| Some((unit.interval()?, unit)))
@@ -341,51 +408,80 @@ fn place(
     let mut latest_ends: Vec<i128> = Vec::with_capacity(units.len());
     let mut lasts: Vec<Vec<usize>> = Vec::with_capacity(units.len());
     let mut is_awaited = vec![false; units.len()];
-    for (interval, unit) in units {
-        let awaited = direct_predecessors(&intervals, &latest_ends, interval.0);
+    // Units by their ends, without those of the latest joint.
+    let mut open = BinaryHeap::new();
+    let mut joint: Vec<usize> = Vec::new();
+    for (index, (interval, unit)) in units.into_iter().enumerate() {
         let mut requests: Vec<usize> = Vec::new();
-        for &index in &awaited {
-            is_awaited[index] = true;
-            requests.extend(&lasts[index]);
+        match direct_predecessors(&intervals, &latest_ends, interval.0) {
+            Some(awaited) => {
+                for &index in &awaited {
+                    is_awaited[index] = true;
+                    requests.extend(&lasts[index]);
+                }
+            }
+            None => {
+                // A joint of all that had ended, of which the latest joint has a part.
+                while let Some(&Reverse((end, index))) = open.peek()
+                    && end <= interval.0
+                {
+                    open.pop();
+                    is_awaited[index] = true;
+                    joint.extend(&lasts[index]);
+                }
+                joint = join(std::mem::take(&mut joint), nodes);
+                requests.extend(&joint);
+            }
         }
-        if awaited.is_empty() {
+        if requests.is_empty() {
             requests.extend(before);
         }
+        let requests = join(requests, nodes);
         lasts.push(match unit {
             Unit::Request(request) => {
-                placed.push((request, requests));
-                vec![placed.len() - 1]
+                nodes.push(Node::request(request, requests));
+                vec![nodes.len() - 1]
             }
-            Unit::Group(group) => place(group, &requests, placed),
+            Unit::Group(group) => place(group, &requests, nodes),
         });
+        open.push(Reverse((interval.1, index)));
         let latest = latest_ends
             .last()
             .map_or(interval.1, |end| interval.1.max(*end));
         latest_ends.push(latest);
         intervals.push(interval);
     }
-    let open = lasts.into_iter().zip(is_awaited);
-    open.filter(|(_, is_awaited)| !is_awaited)
-        .flat_map(|(last, _)| last)
-        .collect()
+    let last = lasts.into_iter().zip(is_awaited);
+    let last = last.filter(|(_, is_awaited)| !is_awaited);
+    join(last.flat_map(|(last, _)| last).collect(), nodes)
 }
 
 /// The intervals that ended at `start` or before, without those that ended before another of them began. The intervals are sorted
-/// by their starts; `latest_ends`: the latest end up to each.
+/// by their starts; `latest_ends`: the latest end up to each. None where there are many, or too many to look at.
 fn direct_predecessors(
     intervals: &[(i128, i128)],
     latest_ends: &[i128],
     start: i128,
-) -> Vec<usize> {
-    let Some(last) = intervals.iter().rposition(|(_, end)| *end <= start) else {
-        return Vec::new();
+) -> Option<Vec<usize>> {
+    let has_ended = |index: &usize| intervals[*index].1 <= start;
+    let looked_at = || (0..intervals.len()).rev().take(MAX_LOOKED_AT);
+    let Some(last) = looked_at().find(has_ended) else {
+        return (intervals.len() <= MAX_LOOKED_AT).then(Vec::new);
     };
     let last_start = intervals[last].0;
-    let overlapping = (0..last)
+    let overlapping: Vec<usize> = (0..last)
         .rev()
-        .take_while(|&index| latest_ends[index] > last_start)
-        .filter(|&index| intervals[index].1 > last_start && intervals[index].1 <= start);
-    std::iter::once(last).chain(overlapping).collect()
+        .take_while(|index| latest_ends[*index] > last_start)
+        .take(MAX_LOOKED_AT)
+        .collect();
+    let is_complete = overlapping.len() < MAX_LOOKED_AT;
+    let mut found = vec![last];
+    found.extend(
+        overlapping
+            .into_iter()
+            .filter(|index| intervals[*index].1 > last_start && has_ended(index)),
+    );
+    (is_complete && found.len() <= MAX_DIRECT).then_some(found)
 }
 
 /// A span of a trace.
@@ -474,4 +570,84 @@ pub fn link_spans(mut spans: Vec<Span>) -> Result<Vec<LoggedSession>, SessionErr
     let link =
         |units: Vec<(usize, Unit)>| link_times(units.into_iter().map(|(_, unit)| unit).collect());
     Ok(sessions.into_iter().filter_map(link).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn requests(intervals: &[(i128, i128)]) -> Vec<Unit> {
+        let request = |(index, (start, length)): (usize, &(i128, i128))| {
+            Unit::Request(TimedRequest {
+                span: index..index + 1,
+                start: *start,
+                end: Some(start + length),
+            })
+        };
+        intervals.iter().enumerate().map(request).collect()
+    }
+
+    fn links(session: &LoggedSession) -> usize {
+        let of_turns = session.turns.iter().map(|turn| turn.after.len());
+        of_turns.chain(session.joints.iter().map(Vec::len)).sum()
+    }
+
+    /// For each turn, the turns that it awaits, directly or not.
+    fn awaited(session: &LoggedSession) -> Vec<BTreeSet<usize>> {
+        let turns = session.turns.len();
+        let direct = |node: usize| match session.turns.get(node) {
+            Some(turn) => &turn.after,
+            None => &session.joints[node - turns],
+        };
+        let closure = |turn: usize| {
+            let mut found = BTreeSet::new();
+            let mut open = vec![turn];
+            while let Some(node) = open.pop() {
+                let new = direct(node).iter().map(|node| *node as usize);
+                open.extend(new.filter(|node| found.insert(*node)));
+            }
+            found.into_iter().filter(|node| *node < turns).collect()
+        };
+        (0..turns).map(closure).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn a_request_awaits_all_that_had_ended_when_it_began(
+            intervals in proptest::collection::vec((0..400i128, 0..300i128), 1..600),
+        ) {
+            let session = link_times(requests(&intervals)).unwrap();
+            let awaited = awaited(&session);
+            let times: Vec<(i128, i128)> = session.turns.iter().map(|turn| intervals[turn.span.start]).collect();
+            for (turn, (start, _)) in times.iter().enumerate().skip(1) {
+                let ended = |other: &usize| *other < turn && times[*other].0 + times[*other].1 <= *start;
+                let mut expected: BTreeSet<usize> = (0..times.len()).filter(ended).collect();
+                let end = |turn: usize| times[turn].0 + times[turn].1;
+                let since = expected.iter().map(|turn| end(*turn)).max().unwrap_or(end(0));
+                // Every turn awaits the first one.
+                expected.insert(0);
+                prop_assert_eq!(&awaited[turn], &expected, "turn {}", turn);
+                prop_assert_eq!(session.turns[turn].wait, Wait::Logged(nanos(start - since)));
+            }
+        }
+    }
+
+    #[test]
+    fn many_that_overlap_have_few_links() {
+        const MANY: i128 = 10_000;
+        let parallel = |start: i128| (0..MANY).map(move |n| (start + n, 2 * MANY - n));
+        let both: Vec<(i128, i128)> = parallel(0).chain(parallel(3 * MANY)).collect();
+        let staggered: Vec<(i128, i128)> = (0..2 * MANY).map(|n| (n, MANY / 2 + n % 7)).collect();
+        for intervals in [both, staggered] {
+            let session = link_times(requests(&intervals)).unwrap();
+            assert_eq!(session.turns.len(), intervals.len());
+            assert!(
+                links(&session) < 20 * intervals.len(),
+                "{}",
+                links(&session)
+            );
+        }
+    }
 }
