@@ -46,6 +46,9 @@ def run(
         source = os.fspath(scenario)
         if os.path.isdir(source):
             raise ValueError(f"{source} is a folder; run its scenarios one by one")
+        if source.startswith("-"):
+            # The name of a file, not an option.
+            source = os.path.join(os.curdir, source)
     command = [str(binary()), "run", source, "--progress", "json", "--no-color", "--format", "json", *args]
     for path, value in (set or {}).items():
         # Strings as on the command line: `8/s`, `500ms`.

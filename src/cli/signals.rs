@@ -25,8 +25,11 @@ pub fn listen(stop: Stop, events: mpsc::Sender<Event>) -> std::io::Result<()> {
     } else {
         Some(signal(SignalKind::hangup())?)
     };
+    // Beyond `ulimit -f` a write is an error, as on a full disk. The default action would end the process.
+    let size = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?;
     drop(guard);
     let wait = async move {
+        let _size = size;
         loop {
             let signal = tokio::select! {
                 signal = interrupt.recv() => signal,

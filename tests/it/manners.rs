@@ -175,6 +175,18 @@ fn a_refused_request_is_retried_after_its_delay_and_its_latency_includes_the_wai
 }
 
 #[test]
+fn a_delay_beyond_the_end_of_the_request_is_not_waited_for() {
+    let server = Server::start(|socket, _| {
+        send(
+            socket,
+            &refusal("429 Too Many Requests", "1000000000", "full"),
+        )
+    });
+    let seen = send_one(&server, "", "retry: { on: [429], wait: 1ms }");
+    assert_eq!((seen.outcome_name(), seen.attempts), ("http_429", 1));
+}
+
+#[test]
 fn the_last_attempt_tells_why_it_failed() {
     let server = Server::start(|socket, number| {
         send(

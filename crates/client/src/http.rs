@@ -376,6 +376,8 @@ impl HttpClient {
                 None
             }
         });
+        let began = Instant::now();
+        let limit = Duration::from(self.target.timeouts.total);
         loop {
             trace.heads = self.target.keep_bodies.then(|| {
                 Box::new(CapturedHeads {
@@ -420,7 +422,10 @@ impl HttpClient {
                     trace.retry_after,
                 ),
             };
-            let Some(delay) = delay else {
+            // A delay beyond the end of the request is not waited for: the answer of the server is its outcome.
+            let is_in_time =
+                |delay: &Nanos| began.elapsed().saturating_add((*delay).into()) < limit;
+            let Some(delay) = delay.filter(is_in_time) else {
                 return Err(failure);
             };
             tokio::select! {

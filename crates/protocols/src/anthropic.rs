@@ -5,7 +5,8 @@ use crate::decoder::{Assembly, decoder_for};
 use crate::error::error_text;
 use crate::framing::Event;
 use crate::raw_json::{
-    OneOrMany, Raw, arguments_text, decode_failure, decode_string, is_error, is_filled, parse_count,
+    OneOrMany, Raw, arguments_text, decode_failure, decode_string, is_error, is_filled,
+    parse_count, reason_text,
 };
 use crate::usage::{has_negative_count, latest_count};
 use crate::{DecodeOptions, Decoder, Events, Protocol, Reply};
@@ -199,7 +200,7 @@ impl Blocks {
     }
 
     fn stop(&mut self, reason: Raw) -> Result<(), Failure> {
-        let reason = reason.map(decode_string).unwrap_or_default();
+        let reason = reason_text(reason);
         self.accumulator.choice(0)?.set_finish_reason(&reason);
         Ok(())
     }

@@ -7,6 +7,7 @@ use crate::error::error_text;
 use crate::framing::Event;
 use crate::raw_json::{
     OneOrMany, Raw, arguments_text, decode_failure, decode_string, is_error, is_filled, is_text,
+    reason_text,
 };
 use crate::usage::{max_times, parse_timed_counts, parse_timings, parse_usage_metadata};
 use crate::{DecodeOptions, Decoder, Events, Protocol, Reply};
@@ -195,7 +196,7 @@ impl ChatMessages {
         let index = choice_index(choice);
         let state = self.accumulator.choice(index)?;
         if let Some(reason) = choice.finish_reason {
-            state.set_finish_reason(&decode_string(reason));
+            state.set_finish_reason(&reason_text(Some(reason)));
         }
         let is_final = choice.finish_reason.is_some();
         let has_calls = state.has_calls();

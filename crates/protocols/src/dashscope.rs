@@ -7,7 +7,7 @@ use crate::accumulator::{Accumulator, ContentKind, MAX_CHOICES};
 use crate::decoder::{Assembly, decoder_for};
 use crate::error::error_text;
 use crate::framing::Event;
-use crate::raw_json::{Raw, decode_failure, decode_string, is_text};
+use crate::raw_json::{Raw, decode_failure, decode_string, is_text, reason_text};
 use crate::usage::parse_usage;
 use crate::{DecodeOptions, Decoder, Events, Protocol, Reply};
 use cumulative_text::CumulativeTexts;
@@ -295,7 +295,7 @@ fn set_once(known: &mut String, raw: Raw<'_>) -> bool {
 
 /// The finish reason; `"null"` before the end.
 fn finish_reason_text(raw: Raw<'_>) -> std::borrow::Cow<'_, str> {
-    match raw.map(decode_string).unwrap_or_default() {
+    match reason_text(raw) {
         reason if reason == "null" => std::borrow::Cow::Borrowed(""),
         reason => reason,
     }

@@ -3,12 +3,13 @@
 use crate::decoder::{Assembly, Unary, require_json};
 use crate::error::error_text;
 use crate::framing::Event;
-use crate::raw_json::{OneOrMany, Raw, decode_failure, is_error, is_text};
+use crate::raw_json::{OneOrMany, Raw, decode_failure, decode_string, is_error, is_text};
 use crate::usage::parse_usage;
 use crate::{DecodeOptions, Decoder, Events, Protocol, Reply};
 use llmscen_core::outcome::{Failure, FailureKind, Finish, Usage};
 use llmscen_core::request::Framing;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 /// Maximum size of a buffered document, bytes: ten images of 16 million pixels in base64.
@@ -54,6 +55,15 @@ struct Image<'a> {
     url: Raw<'a>,
 }
 
+/// Whether it is a non-empty text of the letters of Base64, with its padding and line breaks.
+fn is_base64(raw: &RawValue) -> bool {
+    let text = decode_string(raw);
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"+/-_=\r\n".contains(&byte);
+    // Some servers send the URL of the data.
+    let data = text.split_once("base64,").map_or(&*text, |(_, data)| data);
+    !data.is_empty() && data.bytes().all(is_letter)
+}
+
 /// The state of one response.
 #[derive(Debug, Default)]
 struct Generated {
@@ -80,12 +90,8 @@ impl Assembly for Generated {
         let Some(data) = reply.data else {
             return Err(Failure::new(FailureKind::Decode, "the reply has no data"));
         };
-        let is_image = |image: &Image| {
-            [image.b64_json, image.url]
-                .into_iter()
-                .flatten()
-                .any(is_text)
-        };
+        let is_image =
+            |image: &Image| image.b64_json.is_some_and(is_base64) || image.url.is_some_and(is_text);
         if let Some(index) = data.iter().position(|image| !is_image(image)) {
             return Err(Failure::new(
                 FailureKind::Decode,
@@ -146,6 +152,10 @@ mod tests {
     #[test]
     fn a_reply_without_an_image_is_a_failure() {
         for (body, end) in [
+            (
+                r#"{"data":[{"b64_json":"!!"}]}"#,
+                "decode: entry 0 of the reply has neither `b64_json` nor `url`",
+            ),
             (
                 r#"{"data":[]}"#,
                 "empty: the response is complete, but has no image",

@@ -4,7 +4,7 @@ use crate::accumulator::{Accumulator, ContentKind};
 use crate::decoder::{Assembly, decoder_for};
 use crate::error::error_text;
 use crate::framing::Event;
-use crate::raw_json::{Raw, decode_failure, decode_string, is_error, parse_count};
+use crate::raw_json::{Raw, decode_failure, is_error, parse_count, reason_text};
 use crate::{DecodeOptions, Decoder, Events, Protocol, Reply};
 use llmscen_core::outcome::{Failure, FailureKind, Finish, ServerTimes, Usage};
 use llmscen_core::request::Framing;
@@ -103,7 +103,7 @@ impl OllamaMessages {
         }
         self.done |= line.done.is_some_and(|done| done.get() == "true");
         if self.done {
-            let reason = line.done_reason.map(decode_string).unwrap_or_default();
+            let reason = reason_text(line.done_reason);
             // `load` and `unload` are not finish reasons of a generation.
             if !["load", "unload"].contains(&&*reason) {
                 self.accumulator.choice(0)?.set_finish_reason(&reason);

@@ -53,6 +53,15 @@ pub fn decode_string(raw: &RawValue) -> Cow<'_, str> {
     }
 }
 
+/// A finish reason: a text, or the JSON of another value, which some servers send.
+pub fn reason_text(raw: Raw<'_>) -> Cow<'_, str> {
+    match raw {
+        Some(raw) if raw.get().starts_with('"') => decode_string(raw),
+        Some(raw) if raw.get() != "false" => Cow::Borrowed(raw.get()),
+        _ => Cow::Borrowed(""),
+    }
+}
+
 /// A count, if it is a non-negative whole number: `25`, and `25.0` of servers whose numbers are floats.
 pub fn parse_count(raw: Raw) -> Option<u64> {
     let number = raw?.get();

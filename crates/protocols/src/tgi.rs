@@ -4,7 +4,7 @@ use crate::accumulator::{Accumulator, ContentKind};
 use crate::decoder::{Assembly, decoder_for};
 use crate::error::error_text;
 use crate::framing::Event;
-use crate::raw_json::{OneOrMany, Raw, decode_failure, decode_string, is_error, parse_count};
+use crate::raw_json::{OneOrMany, Raw, decode_failure, is_error, parse_count, reason_text};
 use crate::{DecodeOptions, Decoder, Events, Protocol, Reply};
 use llmscen_core::outcome::{Failure, FailureKind, Finish, Usage};
 use llmscen_core::request::Framing;
@@ -111,7 +111,7 @@ impl Steps {
         let prompt = parse_count(details.input_length).or(prefill);
         self.accumulator
             .choice(choice)?
-            .set_finish_reason(&details.finish_reason.map(decode_string).unwrap_or_default());
+            .set_finish_reason(&reason_text(details.finish_reason));
         self.accumulator.add_usage(
             Some(choice),
             Usage {

@@ -30,6 +30,8 @@ use std::time::{Duration, Instant};
 
 /// Bytes of a line that are redacted together.
 const MAX_LINE: u64 = 1 << 20;
+/// Bytes of a log; what follows is left out.
+const MAX_LOG: u64 = 16 << 20;
 
 /// The failure of a command that a signal ended.
 pub(crate) const INTERRUPTED_COMMAND: &str = "interrupted";
@@ -462,7 +464,10 @@ impl Runner {
             .create(true)
             .mode(0o600)
             .open(self.folder.file(log))?;
-        file.write_all(redactor.redact(heading.to_owned()).as_bytes())?;
+        let mut left = MAX_LOG.saturating_sub(file.metadata()?.len());
+        if left > 0 {
+            file.write_all(redactor.redact(heading.to_owned()).as_bytes())?;
+        }
         output.seek(SeekFrom::Start(0))?;
         let mut output = BufReader::new(output);
         let mut last = None;
@@ -474,7 +479,13 @@ impl Runner {
             > 0
         {
             let text = redactor.redact(String::from_utf8_lossy(&line).into_owned());
-            writeln!(file, "{}", text.trim_end())?;
+            if left > 0 {
+                writeln!(file, "{}", text.trim_end())?;
+                left = left.saturating_sub(text.len() as u64);
+                if left == 0 {
+                    writeln!(file, "… the log ends here: it is larger than 16 MiB")?;
+                }
+            }
             if !text.trim().is_empty() {
                 last = Some(text.trim().to_owned());
             }

@@ -234,6 +234,15 @@ fn every_choice_needs_a_reason_that_is_none_of_giving_up() {
     assert_eq!(kind(&[open, length, stop]), Ok("stop".to_owned()));
     assert_eq!(kind(&[stop, abort]), Err(FailureKind::StreamError));
     assert_eq!(kind(&[length]), Ok("length".to_owned()));
+    let with = |reason: &str| {
+        format!(r#"{{"choices":[{{"index":0,"text":"a","finish_reason":{reason}}}]}}"#)
+    };
+    assert_eq!(
+        kind(&[&with("5")]),
+        Ok("5".to_owned()),
+        "a number of an enum"
+    );
+    assert_eq!(kind(&[&with("false")]), Err(FailureKind::Truncated));
 }
 
 #[test]

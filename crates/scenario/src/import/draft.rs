@@ -3,6 +3,7 @@
 use crate::import::flags::{
     CommandLine, GivenFlag, ImportError, Variable, is_secret, mask_secrets, mask_url, variable,
 };
+use llmscen_core::escape::escape_controls;
 use serde_json::{Map, Value, json};
 
 /// The note of a flag that had no effect in this command line.
@@ -657,6 +658,12 @@ pub(super) struct Head<'a> {
     pub defaults: &'a [String],
 }
 
+/// Adds a comment. A line break in it would end the comment, and a terminal acts on other control characters.
+fn push_line(head: &mut String, text: &str) {
+    let line = escape_controls(text, false).replace('\n', "\\n");
+    head.extend(["#   ", &line, "\n"]);
+}
+
 impl Head<'_> {
     /// The flags or fields, what became of them, and the tool's defaults.
     pub fn text(&self) -> String {
@@ -679,12 +686,12 @@ impl Head<'_> {
                     format!("not carried over: {}", note.as_deref().unwrap_or_default())
                 }
             };
-            head.push_str(&format!("#   {flag:width$}  {result}\n"));
+            push_line(&mut head, &format!("{flag:width$}  {result}"));
         }
         if !self.defaults.is_empty() {
             head.push_str(&format!("# Defaults of {}:\n", self.release));
             for default in self.defaults {
-                head.push_str(&format!("#   {default}\n"));
+                push_line(&mut head, default);
             }
         }
         head

@@ -203,7 +203,7 @@ fn unit_schema(unit: &str) -> serde_json::Value {
     json!({ "type": ["number", "string"], "exclusiveMinimum": 0, "pattern": format!(r"^[0-9]*\.?[0-9]+\s*{unit}$") })
 }
 
-const SEED_EXPECTED: &str = "a whole number, 0 or more, or `run`";
+const SEED_EXPECTED: &str = "a whole number from 0 to 9223372036854775807, or `run`";
 /// The word for a new seed in each run.
 const RUN: &str = "run";
 /// Drawn seeds are below this: short, but unlikely to repeat.
