@@ -25,6 +25,7 @@ mod report;
 mod run;
 mod shard;
 mod signals;
+pub use signals::survive_large_files;
 mod simulate;
 mod terminal;
 mod try_request;

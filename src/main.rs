@@ -6,6 +6,8 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     llmscen::run::execution::panics::watch();
+    // Without it, only the end at the limit is less clear.
+    _ = llmscen::cli::survive_large_files();
     let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
     let terminals = (out.is_terminal(), err.is_terminal());
     // Scenarios can only refer to Unicode names and values.

@@ -5,9 +5,20 @@ use crate::cli::live::leave;
 use crate::run::event::Event;
 use crate::run::execution::panics;
 use crate::run::execution::stop::{Level, Stop};
+use rustix::process::Signal as Signals;
 use std::io::{Write, stderr};
 use std::sync::mpsc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Makes a write beyond `ulimit -f` an error, as on a full disk; by default a signal ends the process.
+pub fn survive_large_files() -> std::io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()?;
+    let _guard = runtime.enter();
+    // The handler stays for the rest of the process.
+    signal(SignalKind::from_raw(Signals::XFSZ.as_raw())).map(drop)
+}
 
 /// Listens on a separate thread until the process ends. The first signal drains, the second one stops at once, and the third one
 /// ends the process. A closed terminal sends SIGHUP twice (from the system and the shell), so SIGHUP only drains.
@@ -25,11 +36,8 @@ pub fn listen(stop: Stop, events: mpsc::Sender<Event>) -> std::io::Result<()> {
     } else {
         Some(signal(SignalKind::hangup())?)
     };
-    // Beyond `ulimit -f` a write is an error, as on a full disk. The default action would end the process.
-    let size = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?;
     drop(guard);
     let wait = async move {
-        let _size = size;
         loop {
             let signal = tokio::select! {
                 signal = interrupt.recv() => signal,

@@ -338,6 +338,11 @@ fn a_template_has_a_limit_on_memory_time_and_nesting() {
         (in_loop("n.v | replace('a', n.v)"), memory),
         (in_loop("[n.v, n.v]"), "takes more than "),
         (in_loop("n"), "a value contains itself"),
+        (
+            in_loop(&format!("{}n.v{}", "[".repeat(30), "]".repeat(30)))
+                .replace("range(60)", "range(99999)"),
+            "the maximum number of steps",
+        ),
         (format!("{{{{ 'aaaaaaaaaa'{nested} | length }}}}"), memory),
         (
             "{% set s = 'a' * 9000000 %}{% for i in range(99999) %}{{ 1 if 'b' in s }}{% endfor %}"

@@ -11,7 +11,7 @@ use std::time::Duration;
 mod limited;
 mod template;
 
-pub use limited::{count_allocated, count_freed};
+pub use limited::{THREAD as LIMITED_THREAD, count_allocated, count_freed};
 pub use template::{Formula, Template, check_depth, check_path, environment};
 
 /// Maximum size of a scenario, template, prompt, baseline, preset or certificate file, bytes.

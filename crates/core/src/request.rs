@@ -280,11 +280,15 @@ pub struct PreparedRequest {
 /// Token events of a choice that a reply may always have: more than the longest reply of any API, 128,000 tokens.
 const MIN_EVENT_LIMIT: u64 = 200_000;
 
+/// Maximum token events per token: some gateways send each character as an event.
+pub const MAX_EVENTS_PER_TOKEN: u64 = 16;
+
 impl PreparedRequest {
-    /// The number of token events beyond which a reply is endless: four for each token that it may have, and
+    /// The number of token events beyond which a reply is endless: [`MAX_EVENTS_PER_TOKEN`] for each token that it may have, and
     /// [`MIN_EVENT_LIMIT`] at least.
     pub fn event_limit(&self) -> u64 {
-        let of_choice = self.max_tokens.unwrap_or(0).saturating_mul(4);
+        let tokens = self.max_tokens.unwrap_or(0);
+        let of_choice = tokens.saturating_mul(MAX_EVENTS_PER_TOKEN);
         of_choice
             .max(MIN_EVENT_LIMIT)
             .saturating_mul(self.choices.unwrap_or(1).max(1))

@@ -575,7 +575,8 @@ impl Accumulator {
             self.usage_reports += 1;
             // Reports of several choices are no running count.
             if self.choices.len() <= 1 {
-                self.note_fall(self.latest_usage.output, usage.output);
+                let of_choice = self.choices.first().and_then(|choice| choice.usage.output);
+                self.note_fall(self.latest_usage.output.max(of_choice), usage.output);
             }
             self.latest_usage = merge_latest(self.latest_usage, usage);
             self.summed_usage = sum_choices(self.summed_usage, usage);
@@ -592,7 +593,8 @@ impl Accumulator {
 
     /// Notes a running count that falls by more than the stop tokens that a server may take back.
     fn note_fall(&mut self, earlier: Option<u64>, later: Option<u64>) {
-        if let (Some(earlier), Some(later)) = (earlier, later)
+        // A 0 after a count is no report.
+        if let (Some(earlier), Some(later)) = (earlier, later.filter(|later| *later > 0))
             && later.saturating_add(earlier / 8 + 2) < earlier
         {
             self.fallen_from = self.fallen_from.max(Some(earlier));
@@ -908,6 +910,7 @@ mod tests {
         for of_choice in [None, Some(0)] {
             assert_eq!(of(1, of_choice, &[10, 20, 5]), (None, vec![20]));
             assert_eq!(of(1, of_choice, &[10, 20, 16]), (Some(16), vec![]));
+            assert_eq!(of(1, of_choice, &[10, 20, 0]), (Some(20), vec![]));
         }
         assert_eq!(of(2, None, &[20, 5]), (Some(25), vec![]));
     }

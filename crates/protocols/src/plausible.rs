@@ -1,6 +1,7 @@
 //! Plausibility of reported counts: a token count that cannot be true is corrected or discarded, and noted in the outcome.
 
 use llmscen_core::outcome::{Anomaly, AnomalyKind, Outcome, ServerTimes, Usage};
+use llmscen_core::request::MAX_EVENTS_PER_TOKEN;
 use llmscen_core::units::Nanos;
 use std::collections::BTreeSet;
 
@@ -9,8 +10,7 @@ const EXTRA_DIVISOR: u64 = 8;
 const EXTRA_TOKENS: u64 = 64;
 /// Maximum tokens per stream event: servers merge a few, for example with speculative decoding.
 const MAX_TOKENS_PER_EVENT: u64 = 8;
-/// Maximum token events per token and in addition, and the same for characters.
-const MAX_EVENTS_PER_TOKEN: u64 = 16;
+/// Token events beyond [`MAX_EVENTS_PER_TOKEN`]; maximum characters per token, and beyond.
 const EXTRA_EVENTS: u64 = 64;
 const MAX_CHARACTERS_PER_TOKEN: u64 = 64;
 const EXTRA_CHARACTERS: u64 = 1024;
@@ -141,8 +141,10 @@ fn too_few_tokens(outcome: &mut Outcome) -> Option<Anomaly> {
     let reported = outcome.usage.output?;
     let events = outcome.timeline.tokens.len() as u64;
     let most_of = |each: u64, more: u64| reported.saturating_mul(each).saturating_add(more);
+    // The reply to a completion may repeat its prompt.
+    let extra = EXTRA_CHARACTERS + outcome.bytes_out;
     if events <= most_of(MAX_EVENTS_PER_TOKEN, EXTRA_EVENTS)
-        && outcome.reply.characters <= most_of(MAX_CHARACTERS_PER_TOKEN, EXTRA_CHARACTERS)
+        && outcome.reply.characters <= most_of(MAX_CHARACTERS_PER_TOKEN, extra)
     {
         return None;
     }
@@ -295,11 +297,11 @@ mod tests {
             outcome.reply.characters = characters;
             judged(outcome)
         };
-        for (output, events, characters) in [(1, 80, 80), (1, 1, 1088), (100, 1000, 6000)] {
+        for (output, events, characters) in [(1, 80, 80), (1, 1, 1188), (100, 1000, 6000)] {
             let (usage, found) = of(output, events, characters);
             assert_eq!((usage.output, found), (Some(output), String::new()));
         }
-        for (output, events, characters) in [(1, 1000, 4000), (1, 1, 1089), (9, 500, 500)] {
+        for (output, events, characters) in [(1, 1000, 4000), (1, 1, 1189), (9, 500, 500)] {
             let (usage, found) = of(output, events, characters);
             assert_eq!(
                 (usage.output, found),

@@ -53,11 +53,13 @@ pub fn decode_string(raw: &RawValue) -> Cow<'_, str> {
     }
 }
 
-/// A finish reason: a text, or the JSON of another value, which some servers send.
+/// A finish reason: a text, or a number, which some servers send; 0 is that of an unspecified one.
 pub fn reason_text(raw: Raw<'_>) -> Cow<'_, str> {
     match raw {
         Some(raw) if raw.get().starts_with('"') => decode_string(raw),
-        Some(raw) if raw.get() != "false" => Cow::Borrowed(raw.get()),
+        Some(raw) if raw.get().parse().is_ok_and(|number: f64| number != 0.0) => {
+            Cow::Borrowed(raw.get())
+        }
         _ => Cow::Borrowed(""),
     }
 }

@@ -203,7 +203,7 @@ fn settings_override_the_file_and_the_matrix() {
         )),
         [
             "--set:1:1 unknown path `load.concurency`",
-            "--set:1:6 `seed` must be a whole number, 0 or more, or `run`",
+            "--set:1:6 `seed` must be a whole number from 0 to 9223372036854775807, or `run`",
             "--set:1:11 invalid YAML: unclosed bracket `{`"
         ]
     );

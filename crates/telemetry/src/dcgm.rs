@@ -3,7 +3,7 @@
 //! Fields as in its `default-counters.csv` and NVIDIA's list of field identifiers (exporter 2 to 4).
 
 use super::prometheus::text::{Page, Sample};
-use super::prometheus::{Fetch, parse_page, report_other_series, scrape_timeout};
+use super::prometheus::{Fetch, note_left_out, parse_page, report_other_series, scrape_timeout};
 use crate::{SampledValue, TelemetrySource};
 use llmscen_core::signal::Signal::{self, *};
 use llmscen_core::target::Tls;
@@ -55,6 +55,8 @@ pub struct Dcgm {
     fetch: Result<Fetch, String>,
     pages: u64,
     reported: BTreeSet<Signal>,
+    /// Series of a page that were not stored.
+    left_out: usize,
 }
 
 impl Dcgm {
@@ -72,6 +74,7 @@ impl Dcgm {
             fetch,
             pages: 0,
             reported: BTreeSet::new(),
+            left_out: 0,
         }
     }
 }
@@ -104,7 +107,8 @@ impl TelemetrySource for Dcgm {
                 value: 1.0,
             });
             let gpus = report_gpus(&page, emit);
-            report_other_series(&page, &gpus.used, |_, _| false, emit);
+            let left_out = report_other_series(&page, &gpus.used, &HashSet::new(), |_| false, emit);
+            self.left_out = self.left_out.max(left_out);
             self.reported.extend(gpus.reported);
             self.pages += 1;
             Ok(())
@@ -131,14 +135,11 @@ impl TelemetrySource for Dcgm {
                 missing.push(format!("`{}` ({})", field.name, field.signal));
             }
         }
-        if missing.is_empty() || self.pages == 0 {
-            return Vec::new();
-        }
-        vec![format!(
-            "{} has no {}: null",
-            address(&self.scrape.url),
-            missing.join(", no ")
-        )]
+        let url = address(&self.scrape.url);
+        let lacks = !missing.is_empty() && self.pages > 0;
+        let lacking = lacks.then(|| format!("{url} has no {}: null", missing.join(", no ")));
+        let left_out = note_left_out(&url.to_string(), self.left_out);
+        lacking.into_iter().chain(left_out).collect()
     }
 }
 
@@ -219,7 +220,7 @@ mod tests {
             ));
         };
         let gpus = report_gpus(&page, &mut push);
-        report_other_series(&page, &gpus.used, |_, _| false, &mut push);
+        report_other_series(&page, &gpus.used, &HashSet::new(), |_| false, &mut push);
         all
     }
 

@@ -297,26 +297,29 @@ pub fn has_only_gpus(text: &str) -> bool {
     page.has_prefix(DCGM_PREFIX) && !is_of_engine()
 }
 
-/// Series of a page that are stored beside those of signals and objectives. vLLM exports about 300.
+/// Series of a page that are stored beside those of signals and objectives, and the same of those that signals combine. vLLM
+/// exports about 300.
 const MAX_OTHER_SERIES: usize = 10_000;
 
-/// Emits the finite values of a page that are not `used` by a signal: those that are kept in any case, and the first
-/// others. Returns the number of those that are left out.
+/// Emits the finite values of a page that are not `used` by a signal: those that are limited by an objective, the first
+/// ones that a signal combines (`merged`), and the first others. Returns the number of those that are left out.
 pub(crate) fn report_other_series(
     page: &Page<'_>,
     used: &HashSet<usize>,
-    is_kept: impl Fn(usize, &str) -> bool,
+    merged: &HashSet<usize>,
+    is_limited: impl Fn(&str) -> bool,
     emit: &mut dyn FnMut(SampledValue<'_>),
 ) -> usize {
-    let mut others = 0usize;
+    let mut counts = [0usize; 2];
     for (index, sample) in page.samples.iter().enumerate() {
         if !sample.value.is_finite() || used.contains(&index) || page.is_creation_time(sample.name)
         {
             continue;
         }
-        if !is_kept(index, sample.name) {
-            others += 1;
-            if others > MAX_OTHER_SERIES {
+        if !is_limited(sample.name) {
+            let count = &mut counts[usize::from(merged.contains(&index))];
+            *count += 1;
+            if *count > MAX_OTHER_SERIES {
                 continue;
             }
         }
@@ -327,7 +330,17 @@ pub(crate) fn report_other_series(
             value: sample.value,
         });
     }
-    others.saturating_sub(MAX_OTHER_SERIES)
+    let left_out = counts
+        .iter()
+        .map(|count| count.saturating_sub(MAX_OTHER_SERIES));
+    left_out.sum()
+}
+
+/// The note on series that were left out.
+pub(crate) fn note_left_out(url: &str, left_out: usize) -> Option<String> {
+    (left_out > 0).then(|| {
+        format!("{url} has too many series: {left_out} of its page are not stored, those after the first {MAX_OTHER_SERIES}")
+    })
 }
 
 impl PageLog {
@@ -351,8 +364,7 @@ impl PageLog {
             let sample = page.samples.get(*index);
             !sample.is_some_and(|sample| is_limited(sample.name))
         });
-        let is_kept = |index, name: &str| signals.merged.contains(&index) || is_limited(name);
-        let left_out = report_other_series(page, &signals.used, is_kept, emit);
+        let left_out = report_other_series(page, &signals.used, &signals.merged, is_limited, emit);
         self.left_out = self.left_out.max(left_out);
         self.families.extend(signals.families);
         self.reported.extend(signals.reported);
@@ -373,12 +385,7 @@ impl PageLog {
         for name in &self.ambiguous {
             notes.push(format!("{url} exports `{name}` for several models, but not for `target.model`: not used for server.*"));
         }
-        if self.left_out > 0 {
-            notes.push(format!(
-                "{url} has {} series beside those of signals and objectives: the first {MAX_OTHER_SERIES} are stored",
-                self.left_out + MAX_OTHER_SERIES
-            ));
-        }
+        notes.extend(note_left_out(url, self.left_out));
         if let Some((line, count)) = &self.invalid {
             let lines = if *count == 1 {
                 "1 line that is".to_owned()

@@ -1,6 +1,7 @@
 //! Ends the run when a thread or task panics while requests are sent: whatever waits for it would wait forever.
 
 use crate::run::execution::stop::Stop;
+use llmscen_core::bounds::LIMITED_THREAD;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
@@ -26,8 +27,9 @@ pub fn watch() {
             .name()
             .unwrap_or("unnamed")
             .to_owned();
-        // The main thread only displays the run, and its panics are caught.
-        if SENDING.load(Ordering::Acquire) > 0 && thread != "main" {
+        // The main thread only displays the run, and its panics are caught. A template that panics is an error of its caller.
+        let is_harmless = ["main", LIMITED_THREAD].contains(&thread.as_str());
+        if SENDING.load(Ordering::Acquire) > 0 && !is_harmless {
             let _ = FIRST.set(format!(
                 "the {thread} thread panicked: {}",
                 panic.payload_as_str().unwrap_or("no message")

@@ -8,19 +8,21 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Maximum memory of one piece of work, bytes: a text of 64 MiB that grows by doubling takes three times as much.
 const MEMORY: usize = 256 << 20;
 /// Maximum time of one piece of work.
 const TIME: Duration = Duration::from_secs(3);
-/// How often the limits are halved by work that exceeded them: what it took stays in use.
-const MAX_HALVINGS: u32 = 4;
-/// Stack of a thread, bytes: values that a template nests in a loop are dropped by recursion, a level at a time, and take up to 700
-/// bytes of stack each. Pages that are not touched take no memory.
-const STACK: usize = 512 << 20;
-/// Stack where the system does not allow that much.
-const SMALL_STACK: usize = 8 << 20;
+/// Pieces of work in a process that may exceed a limit: what each took stays in use, so each halves the memory and the time of the
+/// later ones, and after these no more is done.
+const MAX_EXCEEDED: u32 = 3;
+/// Stacks that are tried, bytes. Values that a template nests are dropped by recursion, a level at a time. A level takes at least
+/// 64 bytes of memory and up to 500 of stack, and two steps of a template. Pages that are not touched take no memory.
+const STACKS: [usize; 3] = [1 << 30, 256 << 20, 64 << 20];
+/// Stack from the beginning of a thread to where it may still allocate: values that are written are not nested deeper. A text that
+/// grows allocates at powers of two only, so twice as much may be used.
+const WRITING_STACK: usize = 24 << 20;
 /// How often the caller looks whether the memory is exceeded.
 const POLL: Duration = Duration::from_millis(20);
 
@@ -30,8 +32,7 @@ static EXCEEDED: AtomicU32 = AtomicU32::new(0);
 thread_local! {
     /// Bytes that this thread may still allocate.
     static LEFT: Cell<Option<usize>> = const { Cell::new(None) };
-    /// The lowest address that the stack of this thread may reach where it allocates; a third of the stack, because a text that
-    /// grows while a value is written allocates at powers of two only.
+    /// The lowest address that the stack of this thread may reach where it allocates.
     static FLOOR: Cell<usize> = const { Cell::new(0) };
     /// What this thread shares with its caller, if it has a limit.
     static SHARED: Cell<Option<&'static Shared>> = const { Cell::new(None) };
@@ -51,7 +52,12 @@ struct Shared {
 struct Worker {
     work: Sender<Box<dyn FnOnce() + Send>>,
     shared: &'static Shared,
+    /// Maximum memory, bytes: less than [`MEMORY`] where the system does not allow the stack for it.
+    memory: usize,
 }
+
+/// The name of the threads.
+pub const THREAD: &str = "limited";
 
 /// The limit that was exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +68,8 @@ pub enum Exceeded {
     Time(Duration),
     /// Nested values, or a value that contains itself.
     Depth,
+    /// Others exceeded their limits before.
+    Others,
     /// The work panicked, or no thread could be started.
     Failed,
 }
@@ -78,6 +86,9 @@ impl fmt::Display for Exceeded {
             }
             Exceeded::Time(time) => write!(f, "takes more than {} s", time.as_secs_f64()),
             Exceeded::Depth => f.write_str("nests values too deep, or a value contains itself"),
+            Exceeded::Others => {
+                f.write_str("is not processed, because others exceeded their limits")
+            }
             Exceeded::Failed => f.write_str("could not be processed"),
         }
     }
@@ -135,10 +146,13 @@ fn stop(reason: fn(&Shared) -> &AtomicBool) -> ! {
 ///
 /// # Errors The work exceeded a limit.
 pub fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Exceeded> {
-    let halvings = EXCEEDED.load(Ordering::Relaxed).min(MAX_HALVINGS);
-    let (memory, time) = (MEMORY >> halvings, TIME / (1 << halvings));
+    let exceeded = EXCEEDED.load(Ordering::Relaxed);
+    if exceeded >= MAX_EXCEEDED {
+        return Err(Exceeded::Others);
+    }
     let worker = WORKER.take().map_or_else(Worker::start, Ok);
     let worker = worker.map_err(|_| Exceeded::Failed)?;
+    let (memory, time) = (worker.memory >> exceeded, TIME / (1 << exceeded));
     let (result, received) = channel();
     let job = move || {
         set_left(memory);
@@ -150,35 +164,38 @@ pub fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Resu
         .work
         .send(Box::new(job))
         .map_err(|_| Exceeded::Failed)?;
-    let begin = Instant::now();
-    loop {
-        let exceeded = match received.recv_timeout(POLL) {
+    let mut polls = time.as_millis().div_ceil(POLL.as_millis());
+    let exceeded = loop {
+        match received.recv_timeout(POLL) {
             Ok(done) => {
                 WORKER.set(Some(worker));
                 return Ok(done);
             }
             Err(RecvTimeoutError::Disconnected) => return Err(Exceeded::Failed),
-            Err(RecvTimeoutError::Timeout) => {
-                if worker.shared.is_full.load(Ordering::Relaxed) {
-                    Exceeded::Memory(memory)
-                } else if worker.shared.is_deep.load(Ordering::Relaxed) {
-                    Exceeded::Depth
-                } else if begin.elapsed() > time {
-                    Exceeded::Time(time)
-                } else {
-                    continue;
-                }
-            }
-        };
-        worker.shared.is_abandoned.store(true, Ordering::Relaxed);
-        EXCEEDED.fetch_add(1, Ordering::Relaxed);
-        return Err(exceeded);
-    }
+            Err(RecvTimeoutError::Timeout) => polls = polls.saturating_sub(1),
+        }
+        if worker.shared.is_full.load(Ordering::Relaxed) {
+            break Exceeded::Memory(memory);
+        }
+        if worker.shared.is_deep.load(Ordering::Relaxed) {
+            break Exceeded::Depth;
+        }
+        if polls == 0 {
+            break Exceeded::Time(time);
+        }
+    };
+    worker.shared.is_abandoned.store(true, Ordering::Relaxed);
+    EXCEEDED.fetch_add(1, Ordering::Relaxed);
+    Err(exceeded)
 }
 
 impl Worker {
     fn start() -> std::io::Result<Worker> {
-        Worker::with_stack(STACK).or_else(|_| Worker::with_stack(SMALL_STACK))
+        let mut started = Worker::with_stack(STACKS[0]);
+        for size in &STACKS[1..] {
+            started = started.or_else(|_| Worker::with_stack(*size));
+        }
+        started
     }
 
     fn with_stack(size: usize) -> std::io::Result<Worker> {
@@ -187,16 +204,23 @@ impl Worker {
         let (work, received) = channel::<Box<dyn FnOnce() + Send>>();
         let serve = move || {
             SHARED.set(Some(shared));
-            FLOOR.set(address_of_stack().saturating_sub(size / 3));
+            FLOOR.set(address_of_stack().saturating_sub(WRITING_STACK));
             for work in received {
                 work();
             }
         };
         thread::Builder::new()
-            .name("limited".to_owned())
+            .name(THREAD.to_owned())
             .stack_size(size)
             .spawn(serve)?;
-        Ok(Worker { work, shared })
+        Ok(Worker {
+            work,
+            shared,
+            memory: match size == STACKS[0] {
+                true => MEMORY,
+                false => size / 8,
+            },
+        })
     }
 }
 
@@ -230,6 +254,8 @@ mod tests {
             }
         }
         assert_eq!(run(|| descend(0)), Err(Exceeded::Depth));
+        assert_eq!(run(|| 8), Err(Exceeded::Others));
+        EXCEEDED.store(0, Ordering::Relaxed);
         let panics = || -> u8 { std::panic::resume_unwind(Box::new("")) };
         assert_eq!(run(panics), Err(Exceeded::Failed));
         assert_eq!(run(|| 8), Ok(8));

@@ -6,10 +6,10 @@ use std::collections::HashSet;
 use std::fmt;
 use std::io::{self, Write};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Maximum instructions of one rendering. A chat template takes about a hundred per message.
-const FUEL: u64 = 5_000_000;
+const FUEL: u64 = 2_000_000;
 /// Maximum recursion; each nested macro counts four.
 const RECURSION: usize = 120;
 /// Maximum size of the rendered text, bytes.
@@ -19,6 +19,8 @@ const OUTPUT: usize = 64 << 20;
 pub fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_fuel(Some(FUEL));
+    // Otherwise an error has the values of the template, which must not leave the thread that made them.
+    environment.set_debug(false);
     environment.set_recursion_limit(RECURSION);
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     environment
@@ -27,7 +29,14 @@ pub fn environment() -> Environment<'static> {
 /// A compiled template. A rendering has limits on its memory and its time.
 pub struct Template {
     environment: Arc<Environment<'static>>,
+    limits: Limits,
+}
+
+/// Whether work with a template needs limits, and the first one that it exceeded: then it is not tried again.
+#[derive(Default)]
+struct Limits {
     is_plain: bool,
+    exceeded: OnceLock<Exceeded>,
 }
 
 /// The name of the template in its environment.
@@ -44,11 +53,14 @@ impl Template {
     ///
     /// # Errors The template has a syntax error.
     pub fn new(mut environment: Environment<'static>, text: String) -> Result<Template, Error> {
-        let is_plain = is_plain(&text);
+        let limits = Limits {
+            is_plain: is_plain(&text),
+            ..Limits::default()
+        };
         environment.add_template_owned(NAME, text)?;
         Ok(Template {
             environment: Arc::new(environment),
-            is_plain,
+            limits,
         })
     }
 
@@ -57,7 +69,7 @@ impl Template {
     /// # Errors The template engine reports an error, or a limit is exceeded.
     pub fn render(&self, context: Value) -> Result<String, Error> {
         let environment = self.environment.clone();
-        limited(self.is_plain, move || render(&environment, context))
+        self.limits.keep(move || render(&environment, context))
     }
 
     /// The variables that it reads, dotted, without those that it sets.
@@ -70,7 +82,7 @@ impl Template {
 /// A compiled expression. An evaluation has limits on its memory and its time.
 pub struct Formula {
     expression: Arc<Expression<'static, 'static>>,
-    is_plain: bool,
+    limits: Limits,
 }
 
 impl Formula {
@@ -80,7 +92,10 @@ impl Formula {
     pub fn new(environment: &'static Environment<'static>, text: &str) -> Result<Formula, Error> {
         Ok(Formula {
             expression: Arc::new(environment.compile_expression_owned(text.to_owned())?),
-            is_plain: is_plain_expression(text),
+            limits: Limits {
+                is_plain: is_plain_expression(text),
+                ..Limits::default()
+            },
         })
     }
 
@@ -89,7 +104,7 @@ impl Formula {
     /// # Errors The template engine reports an error, a limit is exceeded, or JSON has no such value.
     pub fn eval(&self, context: Value) -> Result<Option<serde_json::Value>, Error> {
         let expression = self.expression.clone();
-        limited(self.is_plain, move || {
+        self.limits.keep(move || {
             let value = expression.eval(context)?;
             if value.is_undefined() {
                 return Ok(None);
@@ -106,20 +121,29 @@ impl Formula {
     }
 }
 
-fn limited<T: Send + 'static>(
-    is_plain: bool,
-    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
-) -> Result<T, Error> {
-    if is_plain {
-        return work();
-    }
-    run(work).unwrap_or_else(|exceeded| {
-        let kind = match exceeded {
-            Exceeded::Failed => ErrorKind::InvalidOperation,
-            Exceeded::Memory(_) | Exceeded::Time(_) | Exceeded::Depth => ErrorKind::WriteFailure,
+impl Limits {
+    fn keep<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        if self.is_plain {
+            return work();
+        }
+        let done = match self.exceeded.get() {
+            Some(exceeded) => Err(*exceeded),
+            None => run(work),
         };
-        Err(Error::new(kind, format!("the template {exceeded}")))
-    })
+        done.unwrap_or_else(|exceeded| {
+            let kind = match exceeded {
+                Exceeded::Failed => ErrorKind::InvalidOperation,
+                _ => {
+                    _ = self.exceeded.set(exceeded);
+                    ErrorKind::WriteFailure
+                }
+            };
+            Err(Error::new(kind, format!("the template {exceeded}")))
+        })
+    }
 }
 
 /// Whether a template only inserts variables, so that its text is not much longer than they are.

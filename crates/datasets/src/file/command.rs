@@ -21,7 +21,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// How often it is checked whether a silent command has ended.
 const END_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Silence after the end of a command after which its children are ended.
-const LAST_OUTPUT: Duration = Duration::from_secs(1);
+const LAST_OUTPUT: Duration = Duration::from_secs(5);
 
 /// The process group of a command.
 #[derive(Debug)]
@@ -101,23 +101,22 @@ pub struct Output {
 }
 
 impl Output {
-    /// Waits for output, or for the end of the command and the time that its children may then still print. A child that goes on
-    /// with the output of the command must not hold up the rows.
-    fn wait_for_output(&mut self) -> io::Result<()> {
+    /// Waits for output; false where the command has ended and its children have printed nothing since. A child that keeps the output
+    /// of the command must not hold up the rows.
+    fn wait_for_output(&mut self) -> io::Result<bool> {
         let mut silence = Duration::ZERO;
         loop {
             let limit = Timespec::try_from(END_POLL_INTERVAL).unwrap_or_default();
             let mut polled = [PollFd::new(&self.stdout, PollFlags::IN)];
             match rustix::event::poll(&mut polled, Some(&limit)) {
                 Ok(0) | Err(Errno::INTR) => {}
-                Ok(_) => return Ok(()),
+                Ok(_) => return Ok(true),
                 Err(error) => return Err(error.into()),
             }
             if self.child.try_wait()?.is_some() {
                 silence += END_POLL_INTERVAL;
                 if silence >= LAST_OUTPUT {
-                    let _ = kill_process_group(self.process.group, Signal::KILL);
-                    return Ok(());
+                    return Ok(false);
                 }
             }
         }
@@ -165,7 +164,9 @@ impl Output {
 
 impl Read for Output {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.wait_for_output()?;
+        if !self.wait_for_output()? {
+            return self.finish().map(|()| 0);
+        }
         match self.stdout.read(buffer)? {
             0 if !buffer.is_empty() => self.finish().map(|()| 0),
             count => Ok(count),
@@ -297,7 +298,7 @@ mod tests {
     #[test]
     fn a_child_that_keeps_the_output_does_not_hold_up_the_rows() {
         let begun = Instant::now();
-        let rows = open("echo '{\"prompt\": \"a\"}'; sleep 60 & exit 0").unwrap();
+        let rows = open("echo '{\"prompt\": \"a\"}'; setsid sleep 60 & exit 0").unwrap();
         assert_eq!(texts(&rows), ["a"]);
         assert!(rows.prompts.fault().is_none());
         assert!(begun.elapsed() < Duration::from_secs(30));

@@ -14,7 +14,7 @@ const ROUNDS: usize = 12;
 /// Limit of the characters that are cut from the end of a text if words do not lead to the length.
 const CUTS: usize = 48;
 /// Least number of whole words in a vocabulary. With fewer, all printable tokens are used.
-const MIN_WORDS: usize = 64;
+pub(super) const MIN_WORDS: usize = 64;
 
 /// The tokens of random text.
 #[derive(Debug)]

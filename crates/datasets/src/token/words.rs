@@ -4,7 +4,7 @@
 //! words that are one token each are drawn, and only the ends of the text are tokenized in their place.
 
 use super::Tokenizer;
-use super::fit::Pool;
+use super::fit::{MIN_WORDS, Pool};
 use super::template_offset::Slot;
 use rand::{Rng, RngExt};
 use std::collections::HashSet;
@@ -17,8 +17,6 @@ const MEASURED: u64 = 16;
 const LAST_WORDS: usize = 8;
 /// Largest number of different words.
 const MAX_WORDS: usize = 8192;
-/// Least number of different words.
-const MIN_WORDS: usize = 64;
 
 /// Words of ASCII letters, each one token where it follows a word.
 #[derive(Debug)]
@@ -27,8 +25,20 @@ pub struct Words(Vec<String>);
 impl Words {
     /// None where the tokens of a word may depend on its neighbors, or where the vocabulary has too few words.
     pub(super) fn new(tokenizer: &Tokenizer, pool: &Pool) -> Option<Words> {
-        let vocabulary = tokenizer.inner.get_vocab(true);
-        if vocabulary.keys().any(|token| continues_over_blank(token)) {
+        let added = tokenizer.inner.get_added_tokens_decoder();
+        let vocabulary = tokenizer.inner.get_vocab(false);
+        let own = vocabulary.iter().filter(|(_, id)| !added.contains_key(*id));
+        // Most added tokens have letters that no word has, so that they are never found in text of words.
+        let is_text = |text: &&str| text.chars().all(|c| c == ' ' || c.is_alphabetic());
+        let added = added
+            .values()
+            .map(|token| token.content.as_str())
+            .filter(is_text);
+        if own
+            .map(|(token, _)| token.as_str())
+            .chain(added)
+            .any(continues_over_blank)
+        {
             return None;
         }
         let stride = pool.ids().len().div_ceil(MAX_WORDS).max(1);

@@ -442,7 +442,10 @@ fn place(units: Vec<Unit>, before: &[usize], nodes: &mut Vec<Node>) -> Vec<usize
                 nodes.push(Node::request(request, requests));
                 vec![nodes.len() - 1]
             }
-            Unit::Group(group) => place(group, &requests, nodes),
+            Unit::Group(group) => {
+                let last = place(group, &requests, nodes);
+                join(last, nodes)
+            }
         });
         open.push(Reverse((interval.1, index)));
         let latest = latest_ends
@@ -453,7 +456,7 @@ fn place(units: Vec<Unit>, before: &[usize], nodes: &mut Vec<Node>) -> Vec<usize
     }
     let last = lasts.into_iter().zip(is_awaited);
     let last = last.filter(|(_, is_awaited)| !is_awaited);
-    join(last.flat_map(|(last, _)| last).collect(), nodes)
+    last.flat_map(|(last, _)| last).collect()
 }
 
 /// The intervals that ended at `start` or before, without those that ended before another of them began. The intervals are sorted

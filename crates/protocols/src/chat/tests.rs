@@ -242,7 +242,13 @@ fn every_choice_needs_a_reason_that_is_none_of_giving_up() {
         Ok("5".to_owned()),
         "a number of an enum"
     );
-    assert_eq!(kind(&[&with("false")]), Err(FailureKind::Truncated));
+    for reason in ["false", "0", "{}", "[]"] {
+        assert_eq!(
+            kind(&[&with(reason)]),
+            Err(FailureKind::Truncated),
+            "{reason}"
+        );
+    }
 }
 
 #[test]

@@ -496,9 +496,7 @@ mod loopback {
         );
         assert_eq!(
             log.notes("u", false),
-            [
-                "u has 10007 series beside those of signals and objectives: the first 10000 are stored"
-            ]
+            ["u has too many series: 7 of its page are not stored, those after the first 10000"]
         );
     }
 

@@ -235,6 +235,9 @@ fn rendered(node: &Node, file: &Node) -> Result<Node, Box<Mistake>> {
     let data = match &node.data {
         Data::Text(text) if text.contains("{{") => {
             let variables = file.get("variables").map(Node::json).unwrap_or_default();
+            if let Err((_, why)) = bounds::check_depth(text) {
+                return Err(mistake(node.at, "this template cannot be rendered", why));
+            }
             let rendered = Template::new(bounds::environment(), text.clone())
                 .and_then(|template| template.render(Jinja::from(Serde(&variables))))
                 .map_err(|error| {
