@@ -111,7 +111,7 @@ fn counts_that_cannot_be_true_are_not_used_and_noted_once() {
     );
     let report = lab.text("out/report.md");
     for counts in [
-        "more output tokens than the request allows or the reply can contain",
+        "more output tokens than the request allows or the reply can contain, or fewer than its text needs",
         "more prompt tokens than the request can contain",
     ] {
         let note =
