@@ -213,33 +213,6 @@ impl RequestGenerator {
             .is_none_or(|source| source.prompts.ready(position.number, timeout))
     }
 
-    /// Size in bytes of the longest first body among the entries of a mix: requests of that entry may follow each other.
-    fn longest_body(&self, stop: &Stop) -> Result<usize, RunError> {
-        let mut longest = 0;
-        for ClassSource {
-            class,
-            prompts,
-            seed,
-            ..
-        } in self.classes.iter().filter(|_| self.classes.len() > 1)
-        {
-            wait_until(|| prompts.ready(0, STOP_POLL_INTERVAL), stop)?;
-            if let Some(first) = prompts
-                .session(0)
-                .and_then(|session| session.turns.into_iter().next())
-            {
-                longest = longest.max(
-                    class
-                        .renderer
-                        .body(&prepare_first_turn(first), 0, *seed)?
-                        .bytes
-                        .len(),
-                );
-            }
-        }
-        Ok(longest)
-    }
-
     /// Renders the next request; None at the end of the load or of the dataset.
     fn render_next(&mut self) -> Result<Option<PreparedRequest>, RunError> {
         let Some(PlannedRequest { position, due }) = self.plan_next() else {
@@ -388,14 +361,11 @@ impl RequestQueue {
             }
             first => Some(first?),
         };
-        let first_body = first.as_ref().map_or(0, |first| first.body.len());
-        let fitting = MAX_QUEUED_BYTES / generator.longest_body(stop)?.max(first_body).max(1);
-        let most = if generator.burst {
+        let capacity = if generator.burst {
             QUEUED_BURST_REQUESTS
         } else {
             *QUEUED_REQUESTS.end()
         };
-        let capacity = fitting.clamp(*QUEUED_REQUESTS.start(), most);
         let queues = if generator.schedule.is_some() && !generator.holds {
             workers
         } else {
@@ -468,7 +438,7 @@ impl RequestQueue {
     }
 }
 
-/// The sizes of the bodies in a queue, which bound it where later bodies are longer than the first.
+/// The sizes of the bodies in a queue, which bound it where they are long.
 #[derive(Clone)]
 struct QueuedSizes {
     /// Bytes of each body, the oldest first.
