@@ -782,7 +782,11 @@ fn decode_url(draft: &Draft<'_>, node: &Node, api: Api, review: &mut Review) -> 
     }
     let stream = draft.flag("request.stream").unwrap_or(true);
     let (usual, (_, path)) = (api.path(stream), split_url(url));
-    if let Some(error) = url_error(url).filter(|_| !review.is_unset(url)) {
+    // The run that stored the plan has checked it.
+    if review.is_unset(url) {
+        return Some(url.to_owned());
+    }
+    if let Some(error) = url_error(url) {
         let mistake = Mistake::new(at, "this is not a URL", error);
         review.push(mistake.help(format!(
             "Write the whole URL, for example http://127.0.0.1:8000{usual}."
