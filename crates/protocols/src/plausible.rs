@@ -124,15 +124,20 @@ fn implausible_output(outcome: &mut Outcome, packed: bool) -> Option<Anomaly> {
         return None;
     }
     let reported = greatest.max(reasoning).unwrap_or(0);
+    Some(discard_output(outcome, reported))
+}
+
+/// Discards the counts of output tokens.
+fn discard_output(outcome: &mut Outcome, reported: u64) -> Anomaly {
     (
         outcome.usage.output,
         outcome.usage.reasoning,
         outcome.timeline.weights,
     ) = (None, None, Vec::new());
-    Some(Anomaly {
+    Anomaly {
         kind: AnomalyKind::ImpossibleOutput,
         reported,
-    })
+    }
 }
 
 /// A count that is too small for the events and the characters of the reply. Some gateways send each character as an event, and the
@@ -148,15 +153,7 @@ fn too_few_tokens(outcome: &mut Outcome) -> Option<Anomaly> {
     {
         return None;
     }
-    (
-        outcome.usage.output,
-        outcome.usage.reasoning,
-        outcome.timeline.weights,
-    ) = (None, None, Vec::new());
-    Some(Anomaly {
-        kind: AnomalyKind::ImpossibleOutput,
-        reported,
-    })
+    Some(discard_output(outcome, reported))
 }
 
 /// The number of choices of a reply.
