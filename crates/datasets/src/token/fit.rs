@@ -100,10 +100,10 @@ impl Tokenizer {
         rng: &mut impl Rng,
     ) -> Result<String, TokenError> {
         let pool = self.pool();
-        if let Some(text) = self.long_text(n, slot, rng) {
+        let base = self.count_without_text(slot);
+        if let Some(text) = self.long_text(n, base, slot, rng) {
             return Ok(text);
         }
-        let base = self.count_without_text(slot);
         if n == base && n == 0 {
             return Ok(String::new());
         }

@@ -102,9 +102,15 @@ impl Tokenizer {
         text.chars().all(|c| c == ' ' || c.is_alphabetic()) && self.words().is_some()
     }
 
-    /// Random text with which the model reads exactly `n` tokens in this slot. None where it is short, or must be tokenized.
-    pub(super) fn long_text(&self, n: u64, slot: &Slot, rng: &mut impl Rng) -> Option<String> {
-        let base = self.count_without_text(slot);
+    /// Random text with which the model reads exactly `n` tokens in this slot, which has `base` tokens without text. None where the
+    /// text is short, or must be tokenized.
+    pub(super) fn long_text(
+        &self,
+        n: u64,
+        base: u64,
+        slot: &Slot,
+        rng: &mut impl Rng,
+    ) -> Option<String> {
         if n < base + LONG {
             return None;
         }
@@ -192,18 +198,21 @@ mod tests {
         #[test]
         fn long_text_has_exactly_as_many_tokens_as_asked(n in 200u64..3000, seed: u64) {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let mut long_text = |tokenizer: &Tokenizer, n, slot: &Slot| {
+                tokenizer.long_text(n, tokenizer.count_without_text(slot), slot, &mut rng).unwrap()
+            };
             for chat in &CHATS {
                 for (kind, _) in ALL.iter() {
                     let tokenizer = chat.over(kind);
                     let slot = tokenizer.slot(&[json!({ "role": "user", "content": MARK })]).unwrap();
                     for slot in [Slot::default(), slot] {
-                        let text = tokenizer.long_text(n, &slot, &mut rng).unwrap();
+                        let text = long_text(&tokenizer, n, &slot);
                         prop_assert_eq!(tokenizer.measure(&slot, &text), Some(n), "{} {}", chat.name, kind);
                         let front = slot.front();
                         let base = tokenizer.count_without_text(&front);
-                        let block = tokenizer.long_text(base + n, &front, &mut rng).unwrap();
+                        let block = long_text(&tokenizer, base + n, &front);
                         let after = tokenizer.after_words(&slot, &block, base + n).unwrap();
-                        let rest = tokenizer.long_text(n + base + n, &after, &mut rng).unwrap();
+                        let rest = long_text(&tokenizer, n + base + n, &after);
                         let all = tokenizer.measure(&slot, &format!("{block} {rest}"));
                         prop_assert_eq!(all, Some(n + base + n), "{} {}", chat.name, kind);
                     }
