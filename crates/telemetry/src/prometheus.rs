@@ -297,8 +297,8 @@ pub fn has_only_gpus(text: &str) -> bool {
     page.has_prefix(DCGM_PREFIX) && !is_of_engine()
 }
 
-/// Series of a page that are stored beside those of signals and objectives, and the same of those that signals combine. vLLM
-/// exports about 300.
+/// Maximum number of stored series of a page that neither a signal nor an objective uses, and of those that signals combine. vLLM
+/// exports about 300 in total.
 const MAX_OTHER_SERIES: usize = 10_000;
 
 /// Emits the finite values of a page that are not `used` by a signal: those that are limited by an objective, the first
