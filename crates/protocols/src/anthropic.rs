@@ -111,30 +111,24 @@ struct Counts<'a> {
     output_tokens: Raw<'a>,
 }
 
-/// The latest value of each count: input counts come with the first event, the running output count with the last ones.
+/// The latest value of each input count.
 #[derive(Debug, Default)]
-struct Tokens {
+struct InputTokens {
     input: Option<u64>,
     read: Option<u64>,
     written: Option<u64>,
-    output: Option<u64>,
 }
 
-impl Tokens {
-    fn add(&mut self, raw: Raw) {
-        let Some(counts) = raw.and_then(|raw| serde_json::from_str::<Counts>(raw.get()).ok())
-        else {
-            return;
-        };
+impl InputTokens {
+    fn add(&mut self, counts: &Counts) {
         let latest = |earlier, later| latest_count(earlier, parse_count(later));
         self.input = latest(self.input, counts.input_tokens);
         self.read = latest(self.read, counts.cache_read_input_tokens);
         self.written = latest(self.written, counts.cache_creation_input_tokens);
-        self.output = latest(self.output, counts.output_tokens);
     }
 
     /// `input_tokens` excludes tokens read from the cache and written to it.
-    fn usage(&self) -> Usage {
+    fn usage(&self, output: Option<u64>) -> Usage {
         let cache = self
             .read
             .unwrap_or(0)
@@ -142,7 +136,7 @@ impl Tokens {
         let prompt = self.input.map(|input| input.saturating_add(cache));
         Usage {
             prompt,
-            output: self.output,
+            output,
             reasoning: None,
             cached: self.read,
         }
@@ -153,7 +147,7 @@ impl Tokens {
 #[derive(Debug, Default)]
 struct Blocks {
     accumulator: Accumulator,
-    tokens: Tokens,
+    tokens: InputTokens,
     /// The end of the message was received.
     stopped: bool,
 }
@@ -166,37 +160,40 @@ impl Blocks {
             return Err(Failure::new(FailureKind::StreamError, error_text(json)));
         }
         if let Some(head) = &step.message {
-            self.head(head)?;
-            // The output count of the first event does not count generated content.
-            self.tokens.output = None;
+            self.head(head, false)?;
         }
-        self.count(step.usage);
+        self.count(step.usage, true)?;
         let index = parse_count(step.index)
             .and_then(|index| u32::try_from(index).ok())
             .unwrap_or(0);
         for block in step.content_block.iter().chain(&step.delta) {
             self.block(index, block)?;
         }
-        if let Some(tokens) = self.tokens.output.filter(|_| step.usage.is_some()) {
-            self.accumulator.set_output_tokens(0, tokens)?;
-        }
         self.stopped |= kind == "message_stop";
         Ok(())
     }
 
-    /// Reads a message: its beginning, or a reply.
-    fn head(&mut self, head: &Head) -> Result<(), Failure> {
+    /// Reads a message: its beginning, or a reply. The output count of a beginning does not count generated content.
+    fn head(&mut self, head: &Head, is_whole: bool) -> Result<(), Failure> {
         self.accumulator.set_id(head.id);
         self.stop(head.stop_reason)?;
-        self.count(head.usage);
-        Ok(())
+        self.count(head.usage, is_whole)
     }
 
-    fn count(&mut self, usage: Raw) {
-        self.tokens.add(usage);
-        if usage.is_some_and(has_negative_count) {
+    fn count(&mut self, usage: Raw, counts_output: bool) -> Result<(), Failure> {
+        let Some(raw) = usage else {
+            return Ok(());
+        };
+        if has_negative_count(raw) {
             self.accumulator.note(AnomalyKind::InvalidCount);
         }
+        let Ok(counts) = serde_json::from_str::<Counts>(raw.get()) else {
+            return Ok(());
+        };
+        self.tokens.add(&counts);
+        let output = parse_count(counts.output_tokens).filter(|_| counts_output);
+        self.accumulator
+            .add_usage(Some(0), self.tokens.usage(output))
     }
 
     fn stop(&mut self, reason: Raw) -> Result<(), Failure> {
@@ -292,7 +289,7 @@ impl Assembly for Blocks {
         if is_error(head.error) {
             return Err(Failure::new(FailureKind::StreamError, error_text(body)));
         }
-        self.head(&head)?;
+        self.head(&head, true)?;
         let blocks = head
             .content
             .ok_or_else(|| Failure::new(FailureKind::Decode, "the reply has no content"))?;
@@ -315,15 +312,11 @@ impl Assembly for Blocks {
     }
 
     fn counted_tokens(&self) -> u64 {
-        self.tokens.output.unwrap_or(0)
+        self.accumulator.counted_tokens()
     }
 
     fn reply(self, end: Result<Finish, Failure>) -> Reply {
-        let usage = self.tokens.usage();
-        Reply {
-            usage,
-            ..self.accumulator.into_reply(end, call_json)
-        }
+        self.accumulator.into_reply(end, call_json)
     }
 }
 

@@ -150,6 +150,20 @@ fn a_later_count_of_zero_replaces_none() {
 }
 
 #[test]
+fn an_output_count_that_falls_is_not_used() {
+    let count = |tokens: u64| REASON.replace(":7}", &format!(":{tokens}}}"));
+    let usage = |counts: [u64; 2]| {
+        let [first, second] = counts.map(count);
+        let reply = run(&[START, HI, &first, HI, &second, STOP]).1;
+        let kinds = reply.facts.anomalies.iter().map(|anomaly| anomaly.kind);
+        (reply.usage.output, kinds.collect::<Vec<_>>())
+    };
+    assert_eq!(usage([7, 40]), (Some(40), vec![]));
+    assert_eq!(usage([40, 7]), (None, vec![AnomalyKind::FallingOutput]));
+    assert_eq!(usage([40, 0]), (Some(40), vec![]), "0 after a count");
+}
+
+#[test]
 fn redacted_reasoning_is_no_token_event() {
     let redacted = "data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"redacted_thinking\",\"data\":\"x9\"}}\n\n";
     let (events, reply) = run(&[START, redacted, HI, REASON, STOP]);
