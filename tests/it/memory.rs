@@ -17,7 +17,7 @@ fn dropping(rate: u32, seconds: u32) -> String {
 }
 
 /// Resident memory of a process in bytes: now, and at its highest.
-fn memory(process: &Child) -> Option<[u64; 2]> {
+pub fn memory(process: &Child) -> Option<[u64; 2]> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.id())).ok()?;
     let line = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;

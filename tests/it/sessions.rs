@@ -689,20 +689,12 @@ fn an_interruption_in_mid_session_loses_nothing() {
         });
         let played = scene.play(&server, sessions(9, 3));
         finger.join().unwrap();
-        let (first, why_not) = match presses {
-            1 => ("ok", "skipped: sending ended before this turn"),
-            _ => (
-                "cancelled",
-                "skipped: turn 0 of the session (0-based) failed (cancelled)",
-            ),
-        };
-        let of = |seq| [(seq, 0, first), (seq, 1, "dropped"), (seq, 2, "dropped")];
+        let first = if presses == 1 { "ok" } else { "cancelled" };
         assert_eq!(
             turn_outcomes(&played.outcomes),
-            [of(0), of(1)].concat(),
-            "sessions that had not begun leave no row"
+            [(0, 0, first), (1, 0, first)],
+            "turns that were not due leave no row, as sessions that had not begun"
         );
-        assert_eq!(failure_message(&played.outcomes[5]), why_not);
         assert_eq!(played.part.cut_short.as_deref(), Some("interrupted"));
     }
 }
@@ -717,9 +709,7 @@ fn a_duration_ends_sessions_where_they_stand() {
         let played = Scene::new(load, Some(Distribution::time(Nanos::from_millis(60_000))))
             .play(&server, sessions(9, 2));
         let begun = if load.starts_with("rate") { 3 } else { 2 };
-        let known: Vec<_> = (0..begun)
-            .flat_map(|seq| [(seq, 0, "ok"), (seq, 1, "dropped")])
-            .collect();
+        let known: Vec<_> = (0..begun).map(|seq| (seq, 0, "ok")).collect();
         assert_eq!(turn_outcomes(&played.outcomes), known, "{load}");
         assert_eq!(played.part.cut_short, None);
     }

@@ -5,6 +5,7 @@ use crate::output_lengths;
 use crate::reply_account::{account, account_notes, ok_rows};
 use crate::request_row::RequestRow;
 use crate::round::{Round, rounds};
+use crate::sending::sessions_of;
 use crate::table::Table;
 use llmscen_core::load::{Shape, Warmup};
 use llmscen_core::metric::Metric;
@@ -54,6 +55,7 @@ pub fn token_notes(table: &Table, facts: &CaseFacts<'_>) -> Vec<String> {
     let notes = [
         short_run(&ok, facts),
         first_turns(&ok, facts),
+        unsent_turns(table, facts),
         counted_events(&ok),
         missing_prompt_counts(&ok),
         approximate_counts(&ok),
@@ -105,6 +107,29 @@ fn first_turns(ok: &[RequestRow<'_>], facts: &CaseFacts<'_>) -> Option<String> {
         "All sessions begin at their first turn, so the first requests have short histories and the last ones long histories. \
          `dataset.turns.begin` lets them begin at different turns, and `load.warmup` leaves the start out."
             .to_owned()
+    })
+}
+
+/// A note for sessions of which some turns were not due before sending ended. Those turns are no rows.
+fn unsent_turns(table: &Table, facts: &CaseFacts<'_>) -> Option<String> {
+    let rows = table.rows_of_case(&facts.case.id);
+    let (mut sessions, mut cut, mut unsent) = (0, 0, 0);
+    for turns in rounds(&rows, facts).iter().flat_map(sessions_of) {
+        let sent = turns.iter().filter(|row| row.measured()).count() as u64;
+        let Some(first) = turns.first().filter(|first| sent > 0 && first.turns() > 1) else {
+            continue;
+        };
+        let missing =
+            u64::from(first.turns().saturating_sub(first.first_turn())).saturating_sub(sent);
+        sessions += 1;
+        cut += u64::from(missing > 0);
+        unsent += missing;
+    }
+    (cut > 0).then(|| {
+        format!(
+            "Sending ended within {cut} of {sessions} sessions, before {unsent} of their turns were due. Turns that were not due \
+             are not scheduled, and count for nothing."
+        )
     })
 }
 

@@ -167,7 +167,9 @@ fn flights<'f>(round: &Round<'_, 'f>, facts: &CaseFacts<'_>, unit: Unit) -> Vec<
 }
 
 /// The rows of each session of a round.
-fn sessions_of<'a, 'f>(round: &Round<'a, 'f>) -> impl Iterator<Item = &'f [RequestRow<'a>]> {
+pub(super) fn sessions_of<'a, 'f>(
+    round: &Round<'a, 'f>,
+) -> impl Iterator<Item = &'f [RequestRow<'a>]> {
     round.rows.chunk_by(|a, b| a.seq() == b.seq())
 }
 

@@ -184,20 +184,21 @@ impl SessionRunner {
         })
     }
 
-    /// A turn once it is due; an error states why it is not sent. `since`: the end of the last turn that it awaits.
+    /// A turn once it is due. `since`: the end of the last turn that it awaits.
     async fn await_turn(
         &self,
         worker: &Worker,
         rendered: oneshot::Receiver<Result<RenderedTurn, String>>,
         since: Nanos,
         phase: Phase,
-    ) -> Result<RenderedTurn, String> {
+    ) -> Result<RenderedTurn, NotSent> {
         let due = async {
             let turn = rendered
                 .await
                 .unwrap_or_else(|_| Err("the turn renderer has ended".into()));
-            let turn =
-                turn.map_err(|error| format!("skipped: the turn cannot be rendered: {error}"))?;
+            let turn = turn.map_err(|error| {
+                NotSent::Failed(format!("skipped: the turn cannot be rendered: {error}"))
+            })?;
             self.think_times
                 .until(worker.shared.clock.instant(since + turn.wait))
                 .await;
@@ -205,10 +206,8 @@ impl SessionRunner {
         };
         tokio::select! {
             biased;
-            () = self.is_over() => Err("skipped: sending ended before this turn".into()),
-            () = worker.shared.cooldown.is_over(), if phase == Phase::Cooldown => {
-                Err("skipped: the last measured session had ended".into())
-            }
+            () = self.is_over() => Err(NotSent::NotDue),
+            () = worker.shared.cooldown.is_over(), if phase == Phase::Cooldown => Err(NotSent::NotDue),
             due = due => due,
         }
     }
@@ -242,11 +241,19 @@ struct ReadyTurn {
     since: Nanos,
 }
 
-/// A turn that has ended, or that is not sent for the reason given.
+/// A turn that has ended, or that is not sent.
 struct EndedTurn {
     turn: u32,
     at: Nanos,
-    result: Result<Box<CompletedCall>, String>,
+    result: Result<Box<CompletedCall>, NotSent>,
+}
+
+/// Why a turn is not sent.
+enum NotSent {
+    /// Sending ended before it was due. As an arrival that was not due, the turn is not scheduled, so it has no outcome.
+    NotDue,
+    /// It failed for this reason.
+    Failed(String),
 }
 
 /// Which turns of a session have ended, and which may be sent.
@@ -304,13 +311,21 @@ impl SessionProgress {
             Err(why) => {
                 self.failed = true;
                 let dropped = self.turns.drop_turn(turn);
-                return (self.unsent.drop_turns(dropped, at, &why), Vec::new());
+                let outcomes = match why {
+                    NotSent::NotDue => Outcomes::default(),
+                    NotSent::Failed(why) => self.unsent.drop_turns(dropped, at, &why),
+                };
+                return (outcomes, Vec::new());
             }
         };
         if let Err(failure) = &finished.outcome.end {
             self.failed = true;
             let mut dropped = self.turns.drop_turn(turn);
             dropped.next();
+            if failure.kind == FailureKind::Cancelled {
+                // Sending has ended: the turns that await this one were not due.
+                return (Outcomes::from(finished), Vec::new());
+            }
             let unsent = self
                 .unsent
                 .drop_after_failure(turn, dropped, at, failure.kind);

@@ -3,6 +3,7 @@
 mod folders;
 mod scenarios;
 mod servers;
+mod sessions;
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
