@@ -8,7 +8,9 @@ use crate::run::execution::stop::{Level, Stop};
 use rustix::process::Signal as Signals;
 use std::io::{Write, stderr};
 use std::sync::mpsc;
+use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::sleep;
 
 /// Makes a write beyond `ulimit -f` an error, as on a full disk; by default a signal ends the process.
 pub fn survive_large_files() -> std::io::Result<()> {
@@ -20,8 +22,11 @@ pub fn survive_large_files() -> std::io::Result<()> {
     signal(SignalKind::from_raw(Signals::XFSZ.as_raw())).map(drop)
 }
 
+/// Time for a preparation to end by itself after a signal, as a command does that writes a dataset.
+const PREPARATION: Duration = Duration::from_secs(2);
+
 /// Listens on a separate thread until the process ends. The first signal drains, the second one stops at once, and the third one
-/// ends the process. A closed terminal sends SIGHUP twice (from the system and the shell), so SIGHUP only drains.
+/// ends the process; the first one does if datasets are still read after [`PREPARATION`]. A closed terminal sends SIGHUP twice (from the system and the shell), so SIGHUP only drains.
 pub fn listen(stop: Stop, events: mpsc::Sender<Event>) -> std::io::Result<()> {
     panics::set_switch(&stop);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -46,6 +51,11 @@ pub fn listen(stop: Stop, events: mpsc::Sender<Event>) -> std::io::Result<()> {
                     Level::Run => signal,
                     _ => continue,
                 },
+                () = sleep(PREPARATION), if stop.level() != Level::Run && stop.is_preparing() => {
+                    leave();
+                    let _ = writeln!(stderr(), "stopped before the first request");
+                    std::process::exit(Exit::Interrupted.code().into());
+                }
                 panic = panics::stuck() => {
                     leave();
                     // `eprintln!` would panic where stderr is gone.

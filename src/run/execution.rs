@@ -118,11 +118,13 @@ impl StartedRun {
         context: &Context,
     ) -> Result<StartedRun, RunError> {
         let mut keys = KeyRenewal::default();
+        context.stop.set_preparing(true);
         let prepared = PreparedRun::new(plan, context).and_then(|prepared| {
             raise_open_file_limit(plan, context.shard)?;
             keys = KeyRenewal::start(plan, context)?;
             Ok(prepared)
         });
+        context.stop.set_preparing(false);
         let (prepared, group) = match &context.shared {
             None => (prepared?, None),
             Some(shared) => {

@@ -1,5 +1,6 @@
 //! Switches that end a run or a round early.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::watch;
 
@@ -22,6 +23,8 @@ pub struct Stop(Arc<Switch>);
 #[derive(Debug)]
 struct Switch {
     level: watch::Sender<Level>,
+    /// Datasets are read, and nobody looks at the level.
+    is_preparing: AtomicBool,
     /// Switches whose level is at least that of this one.
     children: Mutex<Vec<Weak<Switch>>>,
     /// Keeps the parent alive as long as its children.
@@ -32,6 +35,7 @@ impl Switch {
     fn new(level: Level, parent: Option<Arc<Switch>>) -> Arc<Switch> {
         Arc::new(Switch {
             level: watch::Sender::new(level),
+            is_preparing: AtomicBool::new(false),
             children: Mutex::default(),
             _parent: parent,
         })
@@ -83,6 +87,16 @@ impl Stop {
     /// The level of the switch.
     pub fn level(&self) -> Level {
         *self.0.level.borrow()
+    }
+
+    /// Says whether datasets are being read: nothing is in flight yet, so a stop may end the process.
+    pub fn set_preparing(&self, is_preparing: bool) {
+        self.0.is_preparing.store(is_preparing, Ordering::Release);
+    }
+
+    /// The latest value of [`Stop::set_preparing`], at first false.
+    pub fn is_preparing(&self) -> bool {
+        self.0.is_preparing.load(Ordering::Acquire)
     }
 
     /// Resolves when the switch is at `level` or above.
