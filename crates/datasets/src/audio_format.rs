@@ -50,10 +50,11 @@ pub(super) fn samples(bytes: &[u8], rate: u32) -> Result<&[u8], String> {
     data.filter(|_| is_pcm && is_wanted).ok_or_else(wanted)
 }
 
-/// The duration of `samples` at `rate` per second.
+/// The duration of `samples` at `rate` per second. None without samples: a header may state 0 for an unknown number.
 fn span(samples: u64, rate: u64) -> Option<Nanos> {
-    let nanos = u128::from(samples) * 1_000_000_000 / u128::from(Some(rate).filter(|&n| n > 0)?);
-    u64::try_from(nanos).ok().map(Nanos)
+    let nanos = (u128::from(samples) * 1_000_000_000).checked_div(rate.into())?;
+    let nanos = u64::try_from(nanos).ok()?;
+    Some(Nanos(nanos)).filter(|_| nanos > 0)
 }
 
 fn u16_le(bytes: &[u8], at: usize) -> Option<u64> {
@@ -84,9 +85,11 @@ fn wav_chunks(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
         let end = body.saturating_add(size).min(bytes.len());
         match bytes.get(at..at + 4)? {
             b"fmt " => format = bytes.get(body..end),
-            // A program that writes to a pipe does not know the sizes.
-            b"data" if size == 0 && matches!(u32_le(bytes, 4), Some(0 | 0xffff_ffff)) => {
-                return Some((format?, bytes.get(body..)?));
+            // A program that writes to a pipe does not know the sizes, and may state those of a file without samples.
+            b"data" if size == 0 => {
+                let riff = u32_le(bytes, 4)? as usize;
+                let is_last = matches!(riff, 0 | 0xffff_ffff) || riff + 8 == body;
+                return Some((format?, bytes.get(body..).filter(|_| is_last)?));
             }
             b"data" => return Some((format?, bytes.get(body..end)?)),
             _ => {}
@@ -101,8 +104,7 @@ fn wav_chunks(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 fn flac(bytes: &[u8]) -> Option<Nanos> {
     let field: [u8; 8] = bytes.get(18..26)?.try_into().ok()?;
     let field = u64::from_be_bytes(field);
-    let samples = field & ((1 << 36) - 1);
-    span(Some(samples).filter(|&n| n > 0)?, field >> 44)
+    span(field & ((1 << 36) - 1), field >> 44)
 }
 
 /// The position of the last page (RFC 3533). That of Opus counts samples of 48 kHz from the start of the skipped ones (RFC 7845).
@@ -213,6 +215,11 @@ mod tests {
         let size = wav.len() - 4004;
         wav[size..size + 4].fill(0);
         assert_eq!(millis(&wav), Some(250), "the size is not known");
+        wav[4..8].copy_from_slice(&(size as u32 + 4 - 8).to_le_bytes());
+        assert_eq!(millis(&wav), Some(250), "the sizes are those of no samples");
+        wav.truncate(size + 4);
+        let refused = duration(&wav).unwrap_err();
+        assert!(refused.contains("its samples are missing"), "{refused}");
 
         let mut flac = b"fLaC\0\0\0\x22".to_vec();
         flac.extend([0; 10]);

@@ -548,10 +548,12 @@ impl Rows {
         rows.text = text;
         rows.dropped = invalid.len() as u64;
         if rows.sessions.is_empty() {
-            let why = format!(
-                "{} are invalid, and no other is between `start` and `end`",
-                rows.dropped
-            );
+            let why = match rows.dropped {
+                0 => "none is between `start` and `end`".to_owned(),
+                dropped => {
+                    format!("{dropped} are invalid, and no other is between `start` and `end`")
+                }
+            };
             return Err(PromptError::NoRows {
                 path: path.to_owned(),
                 dropped: rows.dropped,
