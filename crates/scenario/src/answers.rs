@@ -6,6 +6,7 @@ use jsonschema::{PatternOptions, ReferencingError, Validator};
 use llmscen_core::expect::{AnswerCheck, CheckedAnswer, Expect, FailedCheck, Truths, repetition};
 use regex::{Regex, RegexBuilder};
 use serde_json::Value;
+use std::collections::HashMap;
 use whatlang::Lang;
 
 /// Maximum size of a compiled regular expression, bytes.
@@ -117,6 +118,9 @@ pub(crate) fn compile_regex(pattern: &str) -> Result<Regex, regex::Error> {
 /// # Errors
 /// The cause.
 pub(crate) fn compile_schema(schema: &Value) -> Result<Validator, String> {
+    if let Some(at) = circle(schema) {
+        return Err(format!("its references go in a circle at `#{at}`"));
+    }
     jsonschema::options()
         .with_pattern_options(PatternOptions::regex().size_limit(MAX_REGEX))
         .build(schema)
@@ -129,6 +133,70 @@ pub(crate) fn compile_schema(schema: &Value) -> Result<Validator, String> {
                 at => format!("{error} at {at}"),
             },
         })
+}
+
+/// The JSON Pointer of a schema that applies itself to the same value again. The validator would accept any value there.
+fn circle(schema: &Value) -> Option<String> {
+    // Whether all that a schema applies has been followed; false: it is on the way from a start to the present one.
+    let mut followed: HashMap<String, bool> = HashMap::new();
+    let mut starts = vec![String::new()];
+    while let Some(start) = starts.pop() {
+        let mut way = vec![(start, false)];
+        while let Some((place, is_left)) = way.pop() {
+            match followed.get(&place) {
+                _ if is_left => {
+                    followed.insert(place, true);
+                    continue;
+                }
+                Some(true) => continue,
+                Some(false) => return Some(place),
+                None => {}
+            }
+            let node = schema.pointer(&place).unwrap_or(&Value::Null);
+            let applied = applied(node, &place);
+            starts.extend(children(node, &place));
+            followed.insert(place.clone(), false);
+            way.push((place, true));
+            way.extend(applied.into_iter().map(|next| (next, false)));
+        }
+    }
+    None
+}
+
+/// The JSON Pointers of the schemas that a schema at `place` applies to its own value.
+fn applied(schema: &Value, place: &str) -> Vec<String> {
+    let mut applied: Vec<String> = ["not", "if", "then", "else"]
+        .into_iter()
+        .filter(|key| schema.get(key).is_some())
+        .map(|key| format!("{place}/{key}"))
+        .collect();
+    for key in ["allOf", "anyOf", "oneOf"] {
+        if let Some(all) = schema.get(key) {
+            applied.extend(children(all, &format!("{place}/{key}")));
+        }
+    }
+    let reference = schema.get("$ref").and_then(Value::as_str);
+    applied.extend(
+        reference
+            .and_then(|text| text.strip_prefix('#'))
+            .map(str::to_owned),
+    );
+    applied
+}
+
+/// The JSON Pointers of the values within a value, but for those that are data of a schema.
+fn children(value: &Value, place: &str) -> Vec<String> {
+    match value {
+        Value::Object(entries) => entries
+            .keys()
+            .filter(|key| !["const", "enum", "default", "examples"].contains(&key.as_str()))
+            .map(|key| format!("{place}/{}", key.replace('~', "~0").replace('/', "~1")))
+            .collect(),
+        Value::Array(items) => (0..items.len())
+            .map(|index| format!("{place}/{index}"))
+            .collect(),
+        _ => Vec::new(),
+    }
 }
 
 /// The answer to a request that succeeded.

@@ -135,6 +135,10 @@ fn unknown_key(entry: &Entry, table: &'static Block, owner: &str) -> Mistake {
     if let Some(meant) = nearest(&entry.key, table.names()) {
         return Mistake::new(entry.key_at, message, format!("did you mean `{meant}`?"));
     }
+    if entry.value.is_null() && entry.key.bytes().all(|byte| byte.is_ascii_digit()) {
+        let mistake = Mistake::new(entry.key_at, message, "a comma begins a new key here");
+        return mistake.help("Write a number without commas, such as 1000.");
+    }
     let mistake = Mistake::new(entry.key_at, message, format!("not a key of {owner}"));
     mistake.help(format!(
         "Keys of {owner} are {}.",

@@ -77,6 +77,28 @@ fn a_schema_with_a_remote_reference_or_a_large_pattern_does_not_compile() {
 }
 
 #[test]
+fn a_schema_that_refers_to_itself_without_descending_does_not_compile() {
+    let circle = |schema: Value| compile_schema(&schema).is_err_and(|why| why.contains("circle"));
+    assert!(circle(json!({ "$ref": "#" })));
+    let defs = |a: Value, b: Value| json!({ "$ref": "#/$defs/a", "$defs": { "a": a, "b": b } });
+    assert!(circle(defs(
+        json!({ "$ref": "#/$defs/b" }),
+        json!({ "anyOf": [{ "type": "null" }, { "$ref": "#/$defs/a" }] }),
+    )));
+    assert!(circle(
+        json!({ "properties": { "a~b/c": { "not": { "$ref": "#/properties/a~0b~1c" } } } })
+    ));
+    // A tree refers to itself below its own children, and two references may have one aim.
+    assert!(!circle(
+        json!({ "properties": { "child": { "$ref": "#" } }, "items": { "$ref": "#" } })
+    ));
+    let both = json!({ "allOf": [{ "$ref": "#/$defs/b" }, { "$ref": "#/$defs/b" }] });
+    assert!(!circle(defs(both, json!({ "type": "object" }))));
+    // What only looks like a reference.
+    assert!(!circle(json!({ "const": { "$ref": "#/const" } })));
+}
+
+#[test]
 fn a_regex_matches_somewhere_and_has_a_limited_size() {
     let of = |text: &str| {
         let expect = Expect {

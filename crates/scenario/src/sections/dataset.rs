@@ -656,7 +656,7 @@ pub(crate) const LAYOUT: Kind = Kind::Choice(
         ),
         (
             "workload",
-            "JSONL: `timestamp`, `body`, `headers` (without those of the connection, and without a key if the target has one)",
+            "JSONL: `timestamp` (s, or RFC 3339), `body`, `headers` (without those of the connection, and without a key if the target has one)",
         ),
     ],
     &[],

@@ -119,22 +119,24 @@ fn with(
     }
     let family = family(node, only, measure, review)?;
     let [min, max] = BOUNDS.map(|name| node.get(name));
-    let mut bound = |node: Option<&Node>| match node {
-        Some(node) if number(node, measure).is_none() => {
+    let mut bound = |node: Option<&Node>, least: f64| match node {
+        Some(node) if number(node, measure).is_none_or(|number| number < least) => {
             let noun = match measure {
-                Measure::Tokens => "must be a number of tokens",
-                Measure::Time => "must be a duration such as `2s`",
+                Measure::Tokens => format!("a number of tokens from {least} to {MAX_TOKENS}"),
+                Measure::Time => "a duration such as `2s`".to_owned(),
             };
             review.push(Mistake::new(
                 node.at,
-                format!("a bound {noun}"),
+                format!("a bound must be {noun}"),
                 "invalid value",
             ));
             None
         }
         node => Some(node.and_then(|node| number(node, measure))),
     };
-    let (low, high) = (bound(min)?, bound(max)?);
+    // A length is at least one token, a time may be 0.
+    let least = if measure == Measure::Tokens { 1.0 } else { 0.0 };
+    let (low, high) = (bound(min, 0.0)?, bound(max, least)?);
     // Much of the mean of a Pareto distribution may lie in lengths that no context has.
     let cap = matches!(family, Family::Pareto { .. }) && measure == Measure::Tokens;
     let capped = |drawn: Distribution| match high {
@@ -517,13 +519,8 @@ fn read_columns(
     let shown = review.sources.display_path(named.at.file, &name, &path);
     let file = files::load(named.at, &path, &shown, review)?;
     let text = review.sources.text(file);
-    let mut lines = Lines {
-        text: &text,
-        file,
-        start: 0,
-    }
-    .peekable();
-    let Some((_, first)) = lines.peek().copied() else {
+    let mut lines = rows(&text, file).peekable();
+    let Some((_, first)) = lines.peek().cloned() else {
         review.push(Mistake::new(
             named.at,
             format!("`{shown}` has no rows"),
@@ -531,7 +528,7 @@ fn read_columns(
         ));
         return None;
     };
-    let first: Vec<&str> = cells(first).collect();
+    let first: Vec<&str> = first.iter().collect();
     let has_names = columns.iter().any(Option::is_some)
         || first.first().is_some_and(|cell| {
             cell.parse::<f64>().is_err() && parse_cell(cell, measure).is_none()
@@ -581,10 +578,23 @@ fn read_columns(
         });
     }
     let mut counts: BTreeMap<Vec<u64>, u64> = BTreeMap::new();
-    for (at, line) in lines.skip(usize::from(has_names)) {
-        let cells: Vec<&str> = cells(line).collect();
+    for (at, cells) in lines.skip(usize::from(has_names)) {
+        if cells.iter().skip(first.len()).any(|cell| !cell.is_empty()) {
+            let mistake = Mistake::new(
+                at,
+                format!(
+                    "a row of {} cells, where the first has {}",
+                    cells.len(),
+                    first.len()
+                ),
+                "this row",
+            );
+            let mistake = mistake.also(named.at, "the file is named here");
+            review.push(mistake.help("A comma separates cells. Write 1000 for `1,000`."));
+            return None;
+        }
         let row = places.iter().map(|place| {
-            let cell = cells.get(*place).copied().unwrap_or_default();
+            let cell = cells.get(*place).unwrap_or_default();
             parse_cell(cell, measure).ok_or(cell)
         });
         match row.collect::<Result<Vec<f64>, &str>>() {
@@ -647,45 +657,27 @@ fn parse_cell(cell: &str, measure: Measure) -> Option<f64> {
     }
 }
 
-fn cells(line: &str) -> impl Iterator<Item = &str> {
-    let separator = if line.contains('\t') { '\t' } else { ',' };
-    line.split(separator)
-        .map(|cell| cell.trim().trim_matches('"'))
-}
-
-/// The lines of a file that are not blank, with their spans.
-struct Lines<'t> {
-    text: &'t str,
-    file: usize,
-    start: usize,
-}
-
-impl<'t> Iterator for Lines<'t> {
-    type Item = (Span, &'t str);
-
-    fn next(&mut self) -> Option<(Span, &'t str)> {
-        loop {
-            let rest = self
-                .text
-                .get(self.start..)
-                .filter(|rest| !rest.is_empty())?;
-            let line = rest.split_inclusive('\n').next()?;
-            let start = self.start;
-            self.start += line.len();
-            let trimmed = line.trim_start_matches('\u{feff}').trim();
-            if !trimmed.is_empty() {
-                let end = start + line.trim_end().len();
-                return Some((
-                    Span {
-                        file: self.file,
-                        start,
-                        end,
-                    },
-                    trimmed,
-                ));
-            }
-        }
-    }
+/// The rows of a CSV file that are not blank, with their spans. Tabs separate the cells if its first line has one.
+fn rows(text: &str, file: usize) -> impl Iterator<Item = (Span, csv::StringRecord)> {
+    let first = text.trim_start().lines().next().unwrap_or_default();
+    let separator = if first.contains('\t') { b'\t' } else { b',' };
+    let records = csv::ReaderBuilder::new()
+        .has_headers(false)
+        .flexible(true)
+        .trim(csv::Trim::All)
+        .delimiter(separator)
+        .from_reader(text.as_bytes())
+        .into_records();
+    // Records of text in memory, of any number of cells, have no errors.
+    records.flatten().filter_map(move |record| {
+        let start = record.position()?.byte() as usize;
+        let rest = text.get(start..)?;
+        let start = start + (rest.len() - rest.trim_start().len());
+        let line = text.get(start..)?.lines().next()?;
+        let end = start + line.trim_end().len();
+        let is_blank = record.iter().all(str::is_empty);
+        (!is_blank).then_some((Span { file, start, end }, record))
+    })
 }
 
 const PAIRS_EXPECTED: &str = "a table of prompt and output lengths";

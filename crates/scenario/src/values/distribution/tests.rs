@@ -190,6 +190,11 @@ fn values_come_from_a_column_of_a_file() {
             "{file: lengths.csv, column: out}",
             "in,out\r\n1,90\r\n2,5\r\n3,5\r\n",
         ),
+        ("{file: lengths.csv}", "\u{feff}5\n\"5\"\n\" 90 \",\n"),
+        (
+            "{file: lengths.csv, column: out}",
+            "in\tout\n1,0\t90\n\n2\t5\n3\t5\n",
+        ),
     ] {
         assert_eq!(in_folder(text, csv), (expected.clone(), vec![]), "{csv:?}");
     }
@@ -198,6 +203,16 @@ fn values_come_from_a_column_of_a_file() {
             "{file: lengths.csv, column: outt}",
             "in,out\n1,2\n",
             "t:1: `lengths.csv` has no column `outt`",
+        ),
+        (
+            "{file: lengths.csv}",
+            "tokens\n\"1,000\"\n",
+            "lengths.csv:2: `1,000` is not a number of tokens from 1 to 10000000",
+        ),
+        (
+            "{file: lengths.csv}",
+            "tokens\n\n1,000\n",
+            "lengths.csv:3: a row of 2 cells, where the first has 1",
         ),
         (
             "{file: lengths.csv}",
