@@ -30,6 +30,9 @@ pub struct ImportArgs {
         conflicts_with = "line"
     )]
     pub only: Vec<String>,
+    /// Write the scenario even if it lacks a part of the load of the plan file
+    #[arg(long, conflicts_with = "line")]
+    pub lossy: bool,
     /// Command line, after `--`
     #[arg(last = true, value_name = "COMMAND LINE")]
     pub line: Vec<String>,
@@ -114,6 +117,10 @@ fn file(args: &ImportArgs, terminal: &mut Terminal) -> Result<Conversion, ()> {
         return Err(());
     }
     match import_file(path, args.from, &args.only) {
+        Ok(imported) if !args.lossy && imported.accounts.iter().any(|one| one.loses_load) => {
+            terminal.error(&losses(&imported.accounts));
+            Err(())
+        }
         Ok(imported) => Ok(Conversion {
             scenarios: imported.scenarios,
             accounts: imported.accounts,
@@ -128,6 +135,23 @@ fn file(args: &ImportArgs, terminal: &mut Terminal) -> Result<Conversion, ()> {
             Err(())
         }
     }
+}
+
+/// Most losses that an error lists.
+const LISTED: usize = 20;
+
+/// The parts of the load that a scenario would lack.
+fn losses(accounts: &[Account]) -> String {
+    let lost: Vec<&Account> = accounts.iter().filter(|one| one.loses_load).collect();
+    let mut text = "parts of the load have no counterpart, so nothing was written:".to_owned();
+    for one in lost.iter().take(LISTED) {
+        let why = one.note.as_deref().unwrap_or_default();
+        text.push_str(&format!("\n  {}: {why}", one.flag));
+    }
+    if lost.len() > LISTED {
+        text.push_str(&format!("\n  and {} more", lost.len() - LISTED));
+    }
+    text + "\n  help: `--lossy` writes the rest; the head of the file lists these parts. `--only TEXT` selects tests."
 }
 
 /// The scenarios with the files that they are written to; None is stdout.
@@ -170,7 +194,10 @@ fn write_scenario(to: Option<&Path>, yaml: &str, terminal: &mut Terminal) -> Res
             path.display()
         ));
     }
-    std::fs::write(path, yaml).map_err(|error| format!("cannot write {}: {error}", path.display()))
+    let folder = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+    folder
+        .and_then(|()| std::fs::write(path, yaml))
+        .map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
 /// Reports the errors and warnings of the scenario.

@@ -3,6 +3,7 @@
 
 mod aiperf;
 mod bench_serving;
+mod block;
 mod command;
 mod draft;
 mod evalscope;

@@ -1,7 +1,9 @@
 //! `aiperf profile`, after the options of AIPerf 0.13.
 
-use crate::import::draft::{Draft, about, endpoint, name, number, per_second, seconds};
-use crate::import::flags::{FlagGroup, ImportError, Takes, dropped, translated};
+use crate::import::draft::{
+    Draft, about, endpoint, name, number, per_second, seconds, with_scheme,
+};
+use crate::import::flags::{FlagGroup, ImportError, Takes, dropped, lost, translated};
 use Takes::{Many, Nothing, One, Secret, Switch};
 use serde_json::{Map, Value, json};
 
@@ -68,8 +70,25 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
         endpoint(&base, custom.as_deref().unwrap_or(route), known),
     );
     if urls.len() > 1 {
-        draft.note("--url", "only the first one: a scenario has one target");
+        let whole = |url: &String| {
+            let base = url.trim_end_matches('/').trim_end_matches("/v1");
+            endpoint(base, custom.as_deref().unwrap_or(route), known)
+        };
+        draft.set(
+            "target/url",
+            urls.iter().map(whole).collect::<Vec<String>>(),
+        );
     }
+    let pages = draft.texts("--server-metrics");
+    let pages: Vec<Value> = pages
+        .iter()
+        .filter(|page| page.contains(['/', ':']))
+        .map(|page| json!({ "url": with_scheme(page) }))
+        .collect();
+    if !pages.is_empty() {
+        draft.carry_value("--server-metrics", "target/metrics", pages);
+    }
+    draft.note("--server-metrics", "see `target.metrics`");
     let models: Vec<String> = draft
         .texts("--model")
         .iter()
@@ -136,7 +155,7 @@ fn load(draft: &mut Draft) -> Result<(), ImportError> {
         replay(draft)?;
     } else if !rates.is_empty() {
         open(draft, rates)?;
-        draft.note("--concurrency", "an open loop sends requests on schedule; a concurrency cap would hide the waiting time");
+        draft.carry_cap("--concurrency")?;
     } else {
         let users = if users.is_empty() { vec![1.0] } else { users };
         draft.one_or_axis("load/concurrency", users.into_iter().map(number).collect());
@@ -472,43 +491,58 @@ fn random(draft: &mut Draft) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// AIPerf generates conversations; here they come from a dataset.
+/// Generated conversations, or those of a dataset.
 fn turns(draft: &mut Draft) -> Result<(), ImportError> {
     let mean = draft.number("--session-turns-mean")?.unwrap_or(1.0);
-    let made_up = draft.get("dataset/kind").and_then(Value::as_str) == Some("random");
-    if mean > 1.0 && !made_up {
+    let sd = draft.number("--session-turns-stddev")?.unwrap_or(0.0);
+    let is_drawn = draft.get("dataset/kind").and_then(Value::as_str) == Some("random");
+    if mean > 1.0 && is_drawn {
+        let mut count = about(mean, sd);
+        if sd > 0.0 {
+            count["min"] = number(1.0);
+        }
+        draft.carry_value("--session-turns-mean", "dataset/turns/count", count);
+        draft.account("--session-turns-stddev", &["dataset/turns/count"]);
+        if let Some(tokens) = draft.get("dataset/tokens").cloned() {
+            draft.set("dataset/turns/tokens", tokens);
+        }
+    } else if mean > 1.0 {
         draft.carry_value("--session-turns-mean", "dataset/turns/max", number(mean));
+        draft.note(
+            "--session-turns-stddev",
+            "the dataset determines the number of turns",
+        );
     } else {
         draft.note(
-            "--session-turns-mean",
-            "use a dataset with conversations: `dataset: { kind: sharegpt, turns: {} }`",
+            "--session-turns-mean --session-turns-stddev",
+            "single turns",
         );
     }
-    let wait = draft
-        .number("--session-turn-delay-mean")?
-        .filter(|wait| *wait > 0.0);
-    if let Some(wait) = wait.filter(|_| draft.get("dataset/turns").is_some()) {
+    let wait = draft.number("--session-turn-delay-mean")?;
+    let sd = draft.number("--session-turn-delay-stddev")?.unwrap_or(0.0);
+    let has_turns = draft.get("dataset/turns").is_some();
+    if let Some(wait) = wait.filter(|wait| *wait > 0.0 && has_turns) {
         // In milliseconds.
-        draft.carry_value(
-            "--session-turn-delay-mean",
-            "dataset/turns/think_time",
-            seconds(wait / 1e3),
-        );
+        let wait = match sd > 0.0 {
+            true => json!({ "normal": { "mean": seconds(wait / 1e3), "sd": seconds(sd / 1e3) } }),
+            false => seconds(wait / 1e3),
+        };
+        let flags = "--session-turn-delay-mean --session-turn-delay-stddev";
+        draft.carry_value(flags, "dataset/turns/think_time", wait);
+    } else {
+        let flags = "--session-turn-delay-mean --session-turn-delay-stddev";
+        draft.note(flags, "only used between turns");
     }
-    draft.note(
-        "--session-turn-delay-stddev",
-        "set `dataset.turns.think_time` to a distribution",
-    );
     Ok(())
 }
 
 const INNER: &str = "internal to its processes; llmscen is a single process";
-const MEDIA: &str = "audio and video are not supported; see `dataset: { kind: images }`";
+const MEDIA: &str = "see `dataset: { kind: audio }`, `kind: video` and `kind: images`";
 const TRACE: &str = "a log is replayed unchanged: see `load.trace` and `dataset.trace`";
 const SYNTH: &str = "a log is not synthesized: change the log itself";
 const SEARCH: &str = "the search works differently: see `search`";
 const AXES: &str = "see `matrix`";
-const JUDGE: &str = "answers are not graded";
+const JUDGE: &str = "see `request.expect` and `match_rate`";
 const OUTPUT: &str = "every run is stored in its own folder; see `report`";
 const METRICS: &str = "see `target.metrics`";
 const TRACKER: &str = "see `report.track`";
@@ -519,7 +553,7 @@ const SHOWN: &str = "see `--progress`, `--live` and `--quiet`";
 pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
     translated(
         Many,
-        "--model|--model-names|-m --url|-u --extra-inputs --header|-H --goodput --concurrency --request-rate",
+        "--model|--model-names|-m --url|-u --server-metrics --extra-inputs --header|-H --goodput --concurrency --request-rate",
     ),
     translated(
         One,
@@ -528,7 +562,8 @@ pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
              --dataset-sampling-strategy --random-seed --fixed-schedule-start-offset --fixed-schedule-end-offset \
              --num-conversations|--conversation-num|--num-sessions --session-turns-mean|--conversation-turn-mean \
              --session-turn-delay-mean|--conversation-turn-delay-mean \
-             --session-turn-delay-stddev|--conversation-turn-delay-stddev --replay-speedup --cache-bust \
+             --session-turn-delay-stddev|--conversation-turn-delay-stddev \
+             --session-turns-stddev|--conversation-turn-stddev --replay-speedup --cache-bust \
              --system-prompt --batch-size|--prompt-batch-size|--batch-size-text|-b \
              --num-prefix-prompts|--prompt-prefix-pool-size|--prefix-prompt-pool-size \
              --prefix-prompt-length|--prompt-prefix-length --shared-system-prompt-length \
@@ -549,26 +584,18 @@ pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
         "--streaming --allow-dataset-wrap --no-allow-dataset-wrap --fixed-schedule",
     ),
     translated(Secret, "--api-key"),
-    dropped(
-        One,
-        "--url-strategy",
-        "a scenario has one target; run it once per URL, or use a load balancer",
-    ),
+    dropped(One, "--url-strategy", "see `target.balance`"),
     dropped(
         One,
         "--wait-for-model-timeout --wait-for-model-mode --wait-for-model-interval",
         "an unreachable server is reported immediately",
     ),
-    dropped(
-        Switch,
-        "--reset-kv-cache --server-profiler",
-        "llmscen does not control the server; `dataset.cache_bust` makes prompts unique",
-    ),
+    dropped(Switch, "--reset-kv-cache --server-profiler", "see `hooks`"),
     dropped(
         One,
         "--reset-kv-cache-timeout-seconds --reset-kv-cache-path --server-profiler-timeout-seconds \
              --server-profiler-start-path --server-profiler-stop-path",
-        "llmscen does not control the server",
+        "see `hooks`",
     ),
     dropped(
         One,
@@ -647,11 +674,6 @@ pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
     ),
     dropped(
         One,
-        "--session-turns-stddev --conversation-turn-stddev",
-        "the dataset determines the number of turns",
-    ),
-    dropped(
-        One,
         "--session-delay-ratio --conversation-turn-delay-ratio --inter-turn-delay-cap-seconds \
              --max-idle-gap-cap-seconds",
         AGENT,
@@ -671,7 +693,7 @@ pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
         "--prompt-corpus --random-corpus-style",
         "random prompts are tokens drawn from the vocabulary",
     ),
-    dropped(
+    lost(
         One,
         "--user-context-prompt-length",
         "see `dataset: { kind: prefix }`",
@@ -684,7 +706,7 @@ pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
              --synthesis-max-osl",
         SYNTH,
     ),
-    dropped(
+    lost(
         One,
         "--seq-dist --sequence-distribution",
         "see `mix`: one entry per pair of lengths, with its weight",
@@ -720,12 +742,12 @@ pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
              --rankings-query-prompt-token-stddev",
         "defined by the rows of the file",
     ),
-    dropped(
+    lost(
         One,
         "--prefill-concurrency --prefill-concurrency-ramp-duration",
-        "concurrency per phase of a request is not supported",
+        "the server admits requests; see `load.concurrency`",
     ),
-    dropped(
+    lost(
         One,
         "--request-rate-ramp-duration --request-rate-series",
         "see `load.stages`",
@@ -748,7 +770,7 @@ pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
              --warmup-request-rate-ramp-duration",
         WARMUP,
     ),
-    dropped(
+    lost(
         One,
         "--user-centric-rate --num-users",
         "an open loop of conversations: `load.rate` with `dataset.turns`",
@@ -797,11 +819,7 @@ pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
         "--mlflow-tag --mlflow-artifact-glob --wandb-tag",
         TRACKER,
     ),
-    dropped(
-        Many,
-        "--server-metrics --server-metrics-formats --gpu-telemetry",
-        METRICS,
-    ),
+    dropped(Many, "--server-metrics-formats --gpu-telemetry", METRICS),
     dropped(
         Switch,
         "--no-server-metrics --no-gpu-telemetry --network-latency-automatic",

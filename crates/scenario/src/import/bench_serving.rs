@@ -179,9 +179,10 @@ fn file(draft: &mut Draft, kind: &str, source: &'static str) -> Result<(), Impor
         "sharegpt" => {
             draft.set("dataset/order", "shuffle");
             if !draft.has("--sharegpt-output-len") {
-                draft.note(
-                    "--dataset-name",
-                    "the tool limits each reply to the length in the row; set `request.max_tokens`",
+                // The tools limit each reply to the length of that in the row.
+                draft.set(
+                    "request/max_tokens",
+                    json!({ "from": "item.output_tokens" }),
                 );
             }
             if draft.has("--sharegpt-context-len") {
@@ -324,15 +325,10 @@ pub(super) fn load(draft: &mut Draft) -> Result<(), ImportError> {
     let users = draft.number("--max-concurrency")?;
     requests(draft)?;
     match (rate, users) {
-        (Some(rate), users) => {
+        (Some(rate), _) => {
             draft.carry_value("--request-rate", "load/rate", per_second(rate));
             burstiness(draft)?;
-            if users.is_some() {
-                draft.note(
-                    "--max-concurrency",
-                    "an open loop sends requests on schedule; a concurrency cap would hide the waiting time from all latencies",
-                );
-            }
+            draft.carry_cap("--max-concurrency")?;
         }
         (None, Some(users)) => {
             draft.carry_value("--max-concurrency", "load/concurrency", number(users));

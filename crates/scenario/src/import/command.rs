@@ -91,14 +91,9 @@ impl Invocation {
                     names,
                     takes: Takes::One,
                     reason: "",
+                    loses_load: false,
                 };
-                given.push(GivenFlag {
-                    flag,
-                    written: String::new(),
-                    values: vec![word.clone()],
-                    keys: Vec::new(),
-                    note: None,
-                });
+                given.push(GivenFlag::new(flag, String::new(), vec![word.clone()]));
                 continue;
             }
             let (written, inline) = match word
@@ -126,16 +121,7 @@ impl Invocation {
             if values.is_empty() && !matches!(flag.takes, Takes::Nothing | Takes::Switch) {
                 return Err(ImportError::Bare(written));
             }
-            let note = Some(flag.reason)
-                .filter(|why| !why.is_empty())
-                .map(str::to_owned);
-            given.push(GivenFlag {
-                flag,
-                written,
-                values,
-                keys: Vec::new(),
-                note,
-            });
+            given.push(GivenFlag::new(flag, written, values));
         }
         Ok(CommandLine {
             variables: self.variables.iter().map(variable).collect(),

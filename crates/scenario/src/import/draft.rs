@@ -3,6 +3,7 @@
 use crate::import::flags::{
     CommandLine, GivenFlag, ImportError, Variable, is_secret, mask_secrets, mask_url, variable,
 };
+use crate::tree::Span;
 use llmscen_core::escape::escape_controls;
 use serde_json::{Map, Value, json};
 
@@ -27,6 +28,20 @@ pub struct Account {
     pub keys: Vec<String>,
     /// Why it has no counterpart, or what differs.
     pub note: Option<String>,
+    /// The scenario lacks a part of the load that it describes: cases, phases, lengths, or the end.
+    pub loses_load: bool,
+}
+
+impl Account {
+    /// A part of the load that the scenario lacks, and why.
+    pub(super) fn lost(flag: String, why: String) -> Account {
+        Account {
+            flag,
+            keys: Vec::new(),
+            note: Some(why),
+            loses_load: true,
+        }
+    }
 }
 
 /// A scenario under construction.
@@ -35,6 +50,8 @@ pub(super) struct Draft {
     tree: Map<String, Value>,
     /// Keys that hold a default of the tool.
     filled: Vec<&'static str>,
+    /// The nodes of a plan file that this draft is made of.
+    visited: Vec<Span>,
 }
 
 impl Draft {
@@ -43,7 +60,18 @@ impl Draft {
             line,
             tree: Map::new(),
             filled: Vec::new(),
+            visited: Vec::new(),
         }
+    }
+
+    /// Records nodes of a plan file that this draft is made of.
+    pub fn visit(&mut self, nodes: impl IntoIterator<Item = Span>) {
+        self.visited.extend(nodes);
+    }
+
+    /// These nodes.
+    pub fn visited(&self) -> impl Iterator<Item = Span> {
+        self.visited.iter().copied()
     }
 
     fn last(&self, flag: &str) -> Option<&GivenFlag> {
@@ -231,6 +259,19 @@ impl Draft {
         }
     }
 
+    /// Records why the scenario lacks a part of the load that the flags (separated by spaces) describe.
+    pub fn lose(&mut self, flags: &str, note: impl Into<String>) {
+        self.note(flags, note);
+        for given in self
+            .line
+            .given
+            .iter_mut()
+            .filter(|given| given.flag.is_among(flags))
+        {
+            given.loses_load = true;
+        }
+    }
+
     /// Sets a key to a value that comes from a flag, and records it.
     pub fn carry_value(&mut self, flag: &str, path: &str, value: impl Into<Value>) {
         self.set(path, value);
@@ -243,6 +284,15 @@ impl Draft {
             self.filled.push(path);
         }
         self.carry_value(flag, path, value);
+    }
+
+    /// Limits the requests in flight of an open loop to the number of a flag, where that was given once.
+    pub fn carry_cap(&mut self, flag: &str) -> Result<(), ImportError> {
+        if let [most] = self.numbers(flag)?.as_slice() {
+            let most = json!({ "of": number(*most), "then": "hold" });
+            self.carry_value(flag, "load/max_in_flight", most);
+        }
+        Ok(())
     }
 
     /// Sets a key to `value` where a switch was given.
@@ -369,11 +419,13 @@ impl Draft {
                 .note
                 .clone()
                 .or_else(|| given.keys.is_empty().then(|| NO_EFFECT.to_owned())),
+            loses_load: given.loses_load,
         };
         let assigned = |variable: &Variable| Account {
             flag: variable.shown(),
             keys: variable.keys.clone(),
             note: variable.note.clone(),
+            loses_load: false,
         };
         self.line
             .variables
@@ -448,8 +500,33 @@ impl Draft {
         }
     }
 
+    /// Ends sessions by their number, where the tool counts their requests.
+    fn count_sessions(&mut self) {
+        let has_turns = self.get("dataset/turns").is_some();
+        let Some(requests) = self.get("load/requests").filter(|_| has_turns).cloned() else {
+            return;
+        };
+        let turns = self.get("dataset/turns/count").map_or(Some(1.0), mean);
+        let sessions = match (requests.as_f64(), turns) {
+            (Some(requests), Some(turns)) => number((requests / turns).ceil().max(1.0)),
+            _ => requests,
+        };
+        let known = self.get("load/sessions").cloned();
+        if let Some(Value::Object(load)) = self.tree.get_mut("load") {
+            load.shift_remove("requests");
+            load.insert("sessions".to_owned(), known.unwrap_or(sessions));
+        }
+        for given in &mut self.line.given {
+            for key in given.keys.iter_mut().filter(|key| *key == "load.requests") {
+                *key = "load.sessions".to_owned();
+                given.note = Some("sessions are sent whole".to_owned());
+            }
+        }
+    }
+
     /// Sets what every scenario needs, and hides secrets.
     pub fn complete(mut self) -> Converted {
+        self.count_sessions();
         self.set("version", 1);
         if self.get("target/model").is_none() {
             // The tools use the server's first model; a repeatable plan names it.
@@ -622,6 +699,21 @@ pub(super) fn api_from_path(url: &str) -> &'static str {
     }
 }
 
+/// The mean of a length, where it is plain.
+fn mean(length: &Value) -> Option<f64> {
+    let drawn = |family: &str| length.get(family)?.get("mean")?.as_f64();
+    let ends = length.get("uniform").and_then(Value::as_array);
+    let ends: Option<Vec<f64>> = ends.map(|ends| ends.iter().filter_map(Value::as_f64).collect());
+    let middle = ends
+        .filter(|ends| ends.len() == 2)
+        .map(|ends| (ends[0] + ends[1]) / 2.0);
+    length
+        .as_f64()
+        .or(middle)
+        .or(drawn("normal"))
+        .or(drawn("lognormal"))
+}
+
 /// Writes whole numbers without a fraction: `64`, not `64.0`.
 pub(super) fn number(value: f64) -> Value {
     if value.fract() == 0.0 && value.abs() < 9e15 {
@@ -678,7 +770,10 @@ impl Head<'_> {
             .max()
             .unwrap_or(0)
             .min(44);
-        for Account { flag, keys, note } in self.accounts {
+        for Account {
+            flag, keys, note, ..
+        } in self.accounts
+        {
             let result = match (keys.is_empty(), note) {
                 (false, None) => keys.join(", "),
                 (false, Some(note)) => format!("{} ({note})", keys.join(", ")),

@@ -18,6 +18,7 @@ use crate::suggest::nearest;
 use crate::tree::{Data, Node, Span};
 use llmscen_core::bounds;
 use serde_json::Value;
+use std::collections::HashSet;
 use std::path::Path;
 
 /// A supported format of plan files.
@@ -225,6 +226,9 @@ pub fn import_file(
     let mut files = Files {
         review: &mut review,
         folder: path.parent().unwrap_or(Path::new("")),
+        read: vec![root.clone()],
+        lines: Vec::new(),
+        title: String::new(),
     };
     let tests = match (spec.tests)(&mut files, &root) {
         Ok(tests) if tests.is_empty() => {
@@ -233,6 +237,12 @@ pub fn import_file(
         }
         other => other,
     };
+    let Files {
+        read,
+        mut lines,
+        title,
+        ..
+    } = files;
     let mut tests = match tests {
         Ok(tests) => tests,
         Err(found) => {
@@ -240,7 +250,12 @@ pub fn import_file(
             return Err(review.faults().into());
         }
     };
+    let visited = tests.iter().flat_map(|test| test.draft.visited());
+    let visited = visited.chain(lines.iter().map(|line| line.at)).collect();
+    let unread = read.iter().flat_map(|root| unread(root, &visited));
+    let unread: Vec<Account> = unread.collect();
     if !only.is_empty() {
+        lines.retain(|line| !line.loses_load || only.iter().any(|part| line.path.contains(part)));
         let names: Vec<String> = tests.iter().map(|test| test.name.clone()).collect();
         tests.retain(|test| only.iter().any(|part| test.name.contains(part)));
         if tests.is_empty() {
@@ -250,7 +265,70 @@ pub fn import_file(
             });
         }
     }
-    Ok(merge(spec, &stem(path), tests)?)
+    lines.retain(|line| !line.why.is_empty());
+    let lines = lines.into_iter().map(|line| Account {
+        loses_load: line.loses_load,
+        ..Account::lost(line.path, line.why)
+    });
+    let rest: Vec<Account> = unread.into_iter().chain(lines).collect();
+    let title = format!("{} {title}", stem(path));
+    Ok(merge(spec, &title, tests, &rest)?)
+}
+
+/// The fields of a file that no translation has visited: a mapping or a list of which nothing was visited is one of them.
+fn unread(root: &Node, visited: &HashSet<Span>) -> Vec<Account> {
+    /// Adds the fields within a node. Returns the number of its values, and that of the values in the new accounts.
+    fn add(
+        node: &Node,
+        path: &str,
+        visited: &HashSet<Span>,
+        found: &mut Vec<(String, usize)>,
+    ) -> (usize, usize) {
+        let before = found.len();
+        let inner: Vec<(String, &Node)> = match &node.data {
+            _ if visited.contains(&node.at) => return (1, 0),
+            Data::Map(entries) => {
+                let dotted = |key: &str| match path {
+                    "" => key.to_owned(),
+                    _ => format!("{path}.{key}"),
+                };
+                let entries = entries.iter();
+                entries
+                    .map(|entry| (dotted(&entry.key), &entry.value))
+                    .collect()
+            }
+            Data::List(items) => {
+                let items = items.iter().enumerate();
+                items
+                    .map(|(index, item)| (format!("{path}[{index}]"), item))
+                    .collect()
+            }
+            Data::Null => return (0, 0),
+            _ => {
+                found.push((path.to_owned(), 1));
+                return (1, 1);
+            }
+        };
+        let counts = inner
+            .iter()
+            .map(|(path, node)| add(node, path, visited, found));
+        let (all, left) = counts.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        if left > 0 && left == all && !path.is_empty() {
+            found.truncate(before);
+            found.push((path.to_owned(), left));
+        }
+        (all, left)
+    }
+    let mut found = Vec::new();
+    add(root, "", visited, &mut found);
+    let note = |values: usize| match values {
+        1 => "not understood".to_owned(),
+        values => format!("not understood, {values} values"),
+    };
+    let found = found.into_iter();
+    found
+        .map(|(path, values)| Account::lost(path, note(values)))
+        .collect()
 }
 
 /// The name of a file without `.yaml`, `.yaml.in` or `.json`.
@@ -277,6 +355,60 @@ struct Files<'a> {
     review: &'a mut Review,
     /// The folder of the file.
     folder: &'a Path,
+    /// The file, and the files that it names.
+    read: Vec<Node>,
+    /// Fields that are in no test.
+    lines: Vec<FileLine>,
+    /// What the name of the scenario has beside that of the file.
+    title: String,
+}
+
+/// A field that is in no test, and why.
+struct FileLine {
+    path: String,
+    at: Span,
+    /// Empty for a field that is used without a line of its own.
+    why: String,
+    /// It is a case that has no counterpart.
+    loses_load: bool,
+}
+
+impl Files<'_> {
+    fn line(&mut self, path: &str, node: &Node, why: &str, loses_load: bool) {
+        self.lines.push(FileLine {
+            path: path.to_owned(),
+            at: node.at,
+            why: why.to_owned(),
+            loses_load,
+        });
+    }
+
+    /// Lists a field without a counterpart.
+    fn drop(&mut self, path: &str, node: &Node, why: &str) {
+        self.line(path, node, why, false);
+    }
+
+    /// Lists a case without a counterpart.
+    fn lose(&mut self, path: &str, node: &Node, why: &str) {
+        self.line(path, node, why, true);
+    }
+
+    /// Records a value that each test replaces: a block is listed, with what is in it.
+    fn replaced(&mut self, path: &str, node: Option<&Node>) {
+        match node {
+            Some(node) if node.scalar().is_none() => {
+                self.drop(path, node, "replaced in every test");
+            }
+            node => self.mark(node),
+        }
+    }
+
+    /// Records that a node is used as a whole.
+    fn mark(&mut self, node: Option<&Node>) {
+        if let Some(node) = node {
+            self.line("", node, "", false);
+        }
+    }
 }
 
 /// A test of a plan file: a scenario of its own, until [`merge`] makes one of all.
@@ -316,6 +448,8 @@ struct Fields {
     /// The test.
     at: Span,
     given: Vec<(GivenFlag, Span)>,
+    /// Nodes that the translation of the file has used, without a line of their own.
+    used: Vec<Span>,
 }
 
 /// A field that no translation reads.
@@ -323,6 +457,7 @@ const UNREAD: Flag = Flag {
     names: "",
     takes: Takes::One,
     reason: "",
+    loses_load: false,
 };
 
 impl Fields {
@@ -330,18 +465,17 @@ impl Fields {
         Fields {
             at,
             given: Vec::new(),
+            used: Vec::new(),
         }
     }
 
+    /// Records that a node is used as a whole.
+    fn mark(&mut self, node: Option<&Node>) {
+        self.used.extend(node.map(|node| node.at));
+    }
+
     fn push(&mut self, flag: Flag, path: &str, values: Vec<String>, at: Span) -> &mut GivenFlag {
-        let reason = Some(flag.reason).filter(|reason| !reason.is_empty());
-        let given = GivenFlag {
-            flag,
-            written: path.to_owned(),
-            values,
-            keys: Vec::new(),
-            note: reason.map(str::to_owned),
-        };
+        let given = GivenFlag::new(flag, path.to_owned(), values);
         let index = self.given.len();
         self.given.push((given, at));
         &mut self.given[index].0
@@ -360,10 +494,10 @@ impl Fields {
             let near = nearest(&name, command.flags().flat_map(Flag::names));
             let hint =
                 near.map(|near| format!("; did you mean `{}`?", near.trim_start_matches('-')));
-            return self.dropped(
+            return self.lost(
                 path,
                 node,
-                format!("unknown field{}", hint.unwrap_or_default()),
+                format!("not understood{}", hint.unwrap_or_default()),
             );
         };
         if matches!(flag.takes, Takes::Nothing) {
@@ -399,6 +533,13 @@ impl Fields {
         self.push(UNREAD, path, shown(path, node), node.at).note = Some(reason);
     }
 
+    /// Adds a field without which the load is another one.
+    fn lost(&mut self, path: &str, node: &Node, reason: impl Into<String>) {
+        let given = self.push(UNREAD, path, shown(path, node), node.at);
+        given.note = Some(reason.into());
+        given.loses_load = true;
+    }
+
     /// Adds the fields of a mapping by a table of their paths.
     fn table(&mut self, command: &Command, table: Table, prefix: &str, node: &Node) {
         for entry in node.entries() {
@@ -431,6 +572,8 @@ impl Fields {
         self,
         translate: fn(&mut Draft) -> Result<(), ImportError>,
     ) -> Result<Draft, Box<Mistake>> {
+        let mut visited = self.used;
+        visited.extend(self.given.iter().map(|(_, at)| *at));
         let places: Vec<(String, Span)> = self
             .given
             .iter()
@@ -456,7 +599,24 @@ impl Fields {
             other => mistake(self.at, other.to_string(), "here"),
         };
         translate(&mut draft).map_err(located)?;
-        Ok(draft)
+        draft.visit(visited);
+        let of_load = |key: &String| {
+            let section = key.split('.').next().unwrap_or_default();
+            ["load", "matrix", "search"].contains(&section)
+        };
+        match draft
+            .accounts()
+            .iter()
+            .flat_map(|account| &account.keys)
+            .any(of_load)
+        {
+            true => Ok(draft),
+            false => Err(mistake(
+                self.at.before(),
+                "no field of this test says how requests are sent",
+                "a test without a load",
+            )),
+        }
     }
 }
 

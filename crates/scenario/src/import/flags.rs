@@ -70,6 +70,7 @@ pub(super) struct FlagGroup {
     names: &'static str,
     takes: Takes,
     reason: &'static str,
+    loses_load: bool,
 }
 
 /// Flags that are translated. The spellings of one flag are separated by `|`; translations use the first.
@@ -78,6 +79,7 @@ pub(super) const fn translated(takes: Takes, names: &'static str) -> FlagGroup {
         names,
         takes,
         reason: "",
+        loses_load: false,
     }
 }
 
@@ -87,6 +89,15 @@ pub(super) const fn dropped(takes: Takes, names: &'static str, reason: &'static 
         names,
         takes,
         reason,
+        loses_load: false,
+    }
+}
+
+/// Flags without a counterpart, without which the load is another one.
+pub(super) const fn lost(takes: Takes, names: &'static str, reason: &'static str) -> FlagGroup {
+    FlagGroup {
+        loses_load: true,
+        ..dropped(takes, names, reason)
     }
 }
 
@@ -99,6 +110,7 @@ impl FlagGroup {
             names,
             takes: self.takes,
             reason: self.reason,
+            loses_load: self.loses_load,
         })
     }
 }
@@ -109,6 +121,8 @@ pub(super) struct Flag {
     pub takes: Takes,
     /// Why it has no counterpart; empty where it is translated.
     pub reason: &'static str,
+    /// Without it, the load is another one.
+    pub loses_load: bool,
 }
 
 impl Flag {
@@ -134,9 +148,22 @@ pub(super) struct GivenFlag {
     pub keys: Vec<String>,
     /// What differs, or why it has no counterpart.
     pub note: Option<String>,
+    /// The scenario lacks a part of the load that it describes.
+    pub loses_load: bool,
 }
 
 impl GivenFlag {
+    pub fn new(flag: Flag, written: String, values: Vec<String>) -> GivenFlag {
+        GivenFlag {
+            flag,
+            written,
+            values,
+            keys: Vec::new(),
+            note: Some(flag.reason.to_owned()).filter(|reason| !reason.is_empty()),
+            loses_load: flag.loses_load,
+        }
+    }
+
     /// The flag with its values, quoted for a shell, without secrets.
     pub fn shown(&self) -> String {
         let hidden = |value: &String| {

@@ -1,11 +1,12 @@
 //! `guidellm run` with `kind=…,key=value` options, after guidellm 0.8, and the older `guidellm benchmark` with flags.
 
+use crate::import::block::Block;
 use crate::import::draft::{
     Draft, about, api_from_path, endpoint, name, number, per_second, seconds,
 };
 use crate::import::flags::{FlagGroup, ImportError, Takes, dropped, translated};
 use Takes::{Many, Nothing, One};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 pub(super) fn translate(draft: &mut Draft) -> Result<(), ImportError> {
     draft.set("name", name("", "guidellm"));
@@ -18,7 +19,7 @@ pub(super) fn translate(draft: &mut Draft) -> Result<(), ImportError> {
 
 fn seed(draft: &mut Draft) -> Result<(), ImportError> {
     draft.carry_number("--random-seed", "seed")?;
-    let mut fields = Fields::from_flag(draft, "--seed", "value")?;
+    let mut fields = Block::from_flag(draft, "--seed", "value")?;
     if let Some(seed) = fields.number(draft, "value")? {
         draft.set("seed", number(seed));
     }
@@ -27,7 +28,7 @@ fn seed(draft: &mut Draft) -> Result<(), ImportError> {
 }
 
 fn target(draft: &mut Draft) -> Result<(), ImportError> {
-    let mut backend = Fields::from_flag(draft, "--backend", "kind")?;
+    let mut backend = Block::from_flag(draft, "--backend", "kind")?;
     let kind = backend.text("kind").unwrap_or_else(|| "openai_http".into());
     if !kind.starts_with("openai_http") {
         return Err(draft.invalid(
@@ -99,7 +100,7 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
 }
 
 fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
-    let mut tokenizer = Fields::from_flag(draft, "--tokenizer", "model")?;
+    let mut tokenizer = Block::from_flag(draft, "--tokenizer", "model")?;
     if let Some(model) = tokenizer
         .text("model")
         .or_else(|| draft.text("--processor"))
@@ -109,7 +110,7 @@ fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
     tokenizer.text("kind");
     tokenizer.done(draft, &["dataset/tokenizer"]);
     draft.account("--processor", &["dataset/tokenizer"]);
-    let mut data = Fields::from_flag(draft, "--data", "source")?;
+    let mut data = Block::from_flag(draft, "--data", "source")?;
     let kind = data.text("kind").unwrap_or_else(|| {
         if data.has("prompt_tokens") {
             "synthetic_text".into()
@@ -171,30 +172,66 @@ fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
     Ok(())
 }
 
-fn synthetic(draft: &mut Draft, data: &mut Fields) -> Result<(), ImportError> {
+fn synthetic(draft: &mut Draft, data: &mut Block) -> Result<(), ImportError> {
     draft.set("dataset/kind", "random");
     let Some(prompt) = data.number(draft, "prompt_tokens")? else {
         return Err(ImportError::Missing("prompt_tokens in its --data"));
     };
+    // The size of its dataset: prompts are generated as they are sent.
+    data.value("samples");
     let sd = data.number(draft, "prompt_tokens_stdev")?.unwrap_or(0.0);
-    draft.set("dataset/tokens", about(prompt, sd));
+    let cut = |draft: &Draft, data: &mut Block, key: &str, mut length: Value| {
+        // With bounds: a normal distribution within them, or a uniform one.
+        for bound in ["min", "max"] {
+            let given = data.number(draft, &format!("{key}_{bound}"))?;
+            if let (Some(given), true) = (given, length.is_object()) {
+                length[bound] = number(given);
+            }
+        }
+        Ok::<_, ImportError>(length)
+    };
+    let length = cut(draft, data, "prompt_tokens", about(prompt, sd))?;
+    draft.set("dataset/tokens", length);
     if let Some(output) = data.number(draft, "output_tokens")? {
         let sd = data.number(draft, "output_tokens_stdev")?.unwrap_or(0.0);
-        draft.set("request/max_tokens", about(output, sd));
+        let length = cut(draft, data, "output_tokens", about(output, sd))?;
+        draft.set("request/max_tokens", length);
         draft.set("request/ignore_eos", true);
     }
-    if let Some(shared) = data
-        .number(draft, "prefix_tokens")?
-        .filter(|shared| *shared > 0.0)
-    {
-        let groups = data.number(draft, "prefix_count")?.unwrap_or(1.0);
+    let shared = data.number(draft, "prefix_tokens")?;
+    let groups = data.number(draft, "prefix_count")?.unwrap_or(1.0);
+    if let Some(shared) = shared.filter(|shared| *shared > 0.0) {
         draft.shared_prefix(groups, shared, about(prompt + shared, sd));
+    }
+    if let Some(buckets) = data.value("prefix_buckets") {
+        let count = |bucket: &Value, key: &str| bucket.get(key).and_then(Value::as_f64);
+        match buckets.as_array().map(Vec::as_slice) {
+            Some([bucket]) if bucket.as_object().is_some_and(|fields| fields.len() <= 3) => {
+                draft.set("dataset/kind", "prefix");
+                draft.set(
+                    "dataset/groups",
+                    number(count(bucket, "prefix_count").unwrap_or(1.0)),
+                );
+                let tokens = count(bucket, "prefix_tokens").unwrap_or(0.0);
+                draft.set("dataset/prefix_tokens", number(tokens.max(1.0)));
+            }
+            _ => draft.lose(
+                "--data",
+                "prefix_buckets: see `mix`, one entry with `kind: prefix` each",
+            ),
+        }
+    }
+    if let Some(turns) = data.number(draft, "turns")?.filter(|turns| *turns > 1.0) {
+        draft.set("dataset/turns/count", number(turns));
+        if let Some(tokens) = draft.get("dataset/tokens").cloned() {
+            draft.set("dataset/turns/tokens", tokens);
+        }
     }
     Ok(())
 }
 
 fn load(draft: &mut Draft) -> Result<(), ImportError> {
-    let mut profile = Fields::from_flag(draft, "--profile", "kind")?;
+    let mut profile = Block::from_flag(draft, "--profile", "kind")?;
     let kind = profile
         .text("kind")
         .or_else(|| draft.text("--rate-type"))
@@ -313,7 +350,7 @@ fn constraints(draft: &mut Draft) -> Result<(), ImportError> {
     draft.carry_seconds("--max-seconds", "load/duration")?;
     draft.carry_number("--max-requests", "load/requests")?;
     for text in draft.texts("--constraint") {
-        let mut fields = Fields::parse(draft, "--constraint", &text, "kind")?;
+        let mut fields = Block::parse(draft, "--constraint", &text, "kind")?;
         match fields.text("kind").unwrap_or_default().as_str() {
             "max_duration" => {
                 if let Some(span) = fields.number(draft, "seconds")? {
@@ -328,11 +365,25 @@ fn constraints(draft: &mut Draft) -> Result<(), ImportError> {
             "over_saturation" => {
                 draft.carry_value("--constraint", "load/stop_when_saturated", true);
             }
-            _ => draft.note(
-                "--constraint",
-                "see `slo: [{ expr: \"error_rate < 1%\", abort: {} }]`",
-            ),
+            _ => {
+                for key in [
+                    "max_errors",
+                    "count",
+                    "rate",
+                    "error_rate",
+                    "max_error_rate",
+                    "window_size",
+                    "min_processed",
+                ] {
+                    fields.value(key);
+                }
+                draft.note(
+                    "--constraint",
+                    "see `slo: [{ expr: \"error_rate < 1%\", abort: {} }]`",
+                );
+            }
         }
+        fields.done(draft, &[]);
     }
     if let Some(share) = draft.number("--warmup")? {
         match draft
@@ -357,101 +408,6 @@ fn constraints(draft: &mut Draft) -> Result<(), ImportError> {
         draft.note("--profile", "the command line has no end condition: 60 s");
     }
     Ok(())
-}
-
-/// The fields of one option. Fields that were not read are listed in a note.
-struct Fields {
-    flag: &'static str,
-    fields: Map<String, Value>,
-}
-
-impl Fields {
-    /// The fields of a flag; empty where it was not given. A text without fields is the value of the field `sole`.
-    pub fn from_flag(draft: &Draft, flag: &'static str, sole: &str) -> Result<Fields, ImportError> {
-        match draft.text(flag) {
-            Some(text) => Fields::parse(draft, flag, &text, sole),
-            None => Ok(Fields {
-                flag,
-                fields: Map::new(),
-            }),
-        }
-    }
-
-    /// Parses the fields of a text. A value extends to the next `,KEY=`, so `streams=1,2,4` is one field.
-    pub fn parse(
-        draft: &Draft,
-        flag: &'static str,
-        text: &str,
-        sole: &str,
-    ) -> Result<Fields, ImportError> {
-        if text.trim_start().starts_with('{') {
-            let fields = serde_json::from_str(text)
-                .map_err(|_| draft.invalid(flag, text, "a JSON object or KEY=VALUE,…"))?;
-            return Ok(Fields { flag, fields });
-        }
-        let mut fields = Map::new();
-        let mut open: Option<(String, String)> = None;
-        for word in text.split(',') {
-            match (word.split_once('='), &mut open) {
-                (Some((key, value)), last) => {
-                    fields.extend(last.take().map(|(key, value)| (key, Value::from(value))));
-                    open = Some((key.trim().to_owned(), value.trim().to_owned()));
-                }
-                (None, Some((_, value))) => value.push_str(&format!(",{}", word.trim())),
-                (None, last @ None) => *last = Some((sole.to_owned(), word.trim().to_owned())),
-            }
-        }
-        fields.extend(open.map(|(key, value)| (key, Value::from(value))));
-        Ok(Fields { flag, fields })
-    }
-
-    pub fn has(&self, field: &str) -> bool {
-        self.fields.contains_key(field)
-    }
-
-    /// Removes a field and returns it as text.
-    pub fn text(&mut self, field: &str) -> Option<String> {
-        self.fields.shift_remove(field).map(|value| match value {
-            Value::String(text) => text,
-            other => other.to_string(),
-        })
-    }
-
-    /// Removes a field and returns it as a number.
-    pub fn number(&mut self, draft: &Draft, field: &str) -> Result<Option<f64>, ImportError> {
-        Ok(self
-            .numbers(draft, field)?
-            .and_then(|numbers| numbers.first().copied()))
-    }
-
-    /// Removes a field and returns its numbers: `[1, 2]`, `1,2` or a single one.
-    pub fn numbers(&mut self, draft: &Draft, field: &str) -> Result<Option<Vec<f64>>, ImportError> {
-        let Some(text) = self.text(field) else {
-            return Ok(None);
-        };
-        let words = text
-            .trim_start_matches('[')
-            .trim_end_matches(']')
-            .split(',')
-            .map(str::trim)
-            .filter(|word| !word.is_empty());
-        let numbers: Option<Vec<f64>> = words
-            .map(|word| word.parse().ok().filter(|value: &f64| value.is_finite()))
-            .collect();
-        numbers
-            .filter(|numbers| !numbers.is_empty())
-            .map(Some)
-            .ok_or_else(|| draft.invalid(self.flag, &format!("{field}={text}"), "numbers"))
-    }
-
-    /// Records the keys that hold the option, and the fields that were not read.
-    pub fn done(self, draft: &mut Draft, keys: &[&str]) {
-        draft.account(self.flag, keys);
-        if !self.fields.is_empty() {
-            let names: Vec<&str> = self.fields.keys().map(String::as_str).collect();
-            draft.note(self.flag, format!("not carried over: {}", names.join(", ")));
-        }
-    }
 }
 
 const OUTPUT: &str = "every run is stored in its own folder; see `report.formats`";

@@ -19,7 +19,12 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         positional: &["DATASET", "MODEL_PATH"],
         ..Command::new(
-            &[&["profile_throughput.py"], &["profile_throughput"]],
+            &[
+                &["profile_throughput.py"],
+                &["profile_throughput"],
+                &["profile_pipeline_api.py"],
+                &["profile_pipeline_api"],
+            ],
             THROUGHPUT_FLAGS,
             translate_throughput,
         )
@@ -273,6 +278,16 @@ const ENGINE_FLAGS: &[FlagGroup] = &[
              --cache-block-seq-len --dtype --model-format",
     ),
     translated(Nothing, "--enable-prefix-caching --eager-mode"),
+    dropped(
+        One,
+        "--log-level",
+        "a log of the engine; see `target.server.args`",
+    ),
+    dropped(
+        Nothing,
+        "--stream-output",
+        "replies are streams unless `request.stream` is false",
+    ),
     dropped(
         One,
         "--csv",

@@ -5,7 +5,7 @@ use crate::import::command::Command;
 use crate::import::draft::{Draft, join, name, number};
 use crate::import::flags::{FlagGroup, ImportError, Takes, dropped, translated};
 use Takes::{Many, Nothing, One, Switch};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::new(
@@ -70,10 +70,7 @@ fn load(draft: &mut Draft) -> Result<(), ImportError> {
         Some("trace") => {
             draft.carry_number_or("--num-prompts", "load/requests", 1000.0)?;
             draft.note("--request-rate", "the trace determines the arrivals");
-            draft.note(
-                "--max-concurrency",
-                "an open loop sends requests on schedule",
-            );
+            draft.carry_cap("--max-concurrency")?;
         }
         Some("prefix") => {
             bench_serving::load(draft)?;
@@ -98,10 +95,10 @@ fn load(draft: &mut Draft) -> Result<(), ImportError> {
     Ok(())
 }
 
-const PROFILER: &str = "llmscen does not control the server's profiler";
+const PROFILER: &str = "see `hooks`: `profile`";
 const KEPT: &str = "see requests.parquet and the report";
-const DATA: &str = "its dataset is not supported";
-const TURNS: &str = "use a dataset with conversations: `dataset: { kind: sharegpt, turns: {} }`";
+const DATA: &str = "of a dataset that is read as a file with `kind: rows`";
+const TURNS: &str = "see `dataset.turns`";
 const NATIVE: &str = "a field of /generate; set the server's field in `request.extra`";
 
 /// Every batch size × prompt length × output length is a batch that is sent at once.
@@ -140,7 +137,11 @@ fn translate_batch(draft: &mut Draft) -> Result<(), ImportError> {
     draft.set("load/static/rounds", 1);
     draft.set(
         "load/warmup",
-        if draft.has("--skip-warmup") { 0 } else { 1 },
+        if draft.has("--skip-warmup") {
+            json!(0)
+        } else {
+            json!("1x")
+        },
     );
     draft.account("--skip-warmup", &["load/warmup"]);
     for (flag, path, default) in [

@@ -582,3 +582,67 @@ fn errors_are_explained() {
         .contains("streams")
     );
 }
+
+#[test]
+fn lengths_pictures_and_batches_are_those_of_the_command_line() {
+    let has = |tool: Tool, line: &str, parts: &[&str]| {
+        let imported = imported(tool, line);
+        sound(&imported);
+        for part in parts {
+            assert!(
+                imported.yaml.contains(part),
+                "`{part}` is not in\n{}",
+                imported.yaml
+            );
+        }
+    };
+    let vllm = |rest: &str, parts: &[&str]| {
+        has(
+            Tool::Vllm,
+            &format!("vllm bench serve --model m {rest}"),
+            parts,
+        )
+    };
+    vllm(
+        "--dataset-name sonnet --dataset-path s.txt --sonnet-output-len 512 --num-prompts 9",
+        &["max_tokens: 512"],
+    );
+    vllm(
+        "--dataset-name custom --dataset-path s.jsonl --custom-output-len -1 --num-prompts 9",
+        &["from: item.output_tokens"],
+    );
+    vllm(
+        "--dataset-name random-mm --num-prompts 9 --random-mm-base-items-per-request 3 --random-mm-bucket-config '{(256, 512, 1): 0.75, (720, 1280, 1): 0.25}'",
+        &[
+            "api: openai-chat",
+            "count: 3",
+            "- 512x256\n  - 512x256\n  - 512x256\n  - 1280x720",
+        ],
+    );
+    has(
+        Tool::Sglang,
+        "python3 -m sglang.bench_one_batch_server --model m --base-url http://h:30000 --batch-size 16 --input-len 100 --output-len 10",
+        &["warmup: 1x", "batch: 16"],
+    );
+    has(
+        Tool::Sglang,
+        "python3 -m sglang.benchmark.serving --model m --num-prompts 9 --request-rate 4 --max-concurrency 8 --dataset-name random",
+        &["of: 8", "then: hold"],
+    );
+    has(
+        Tool::Lmdeploy,
+        "profile_pipeline_api.py d.json m --log-level ERROR --num-prompts 9 --stream-output",
+        &["--log-level ERROR", "a log of the engine"],
+    );
+    has(
+        Tool::Aiperf,
+        "aiperf profile --model m --url http://a:1 --url http://b:2 --isl 100 --osl 10 --session-turns-mean 4 --session-turns-stddev 1 --session-turn-delay-mean 500 --concurrency 2 --num-conversations 9 --server-metrics http://a:1/metrics",
+        &[
+            "- http://a:1/v1/chat/completions",
+            "- http://b:2/v1/chat/completions",
+            "think_time: 500ms",
+            "mean: 4",
+            "- url: http://a:1/metrics",
+        ],
+    );
+}

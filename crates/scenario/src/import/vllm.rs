@@ -125,10 +125,7 @@ fn ramp(draft: &mut Draft, strategy: &str, amount: f64) -> Result<(), ImportErro
         "--ramp-up-strategy --ramp-up-start-rps --ramp-up-end-rps",
         &["load/stages"],
     );
-    draft.note(
-        "--max-concurrency",
-        "an open loop sends requests on schedule",
-    );
+    draft.carry_cap("--max-concurrency")?;
     let differs = match strategy {
         "exponential" => "a linear ramp; several stages approximate an exponential one",
         _ => {
@@ -157,6 +154,7 @@ fn translate_dataset(draft: &mut Draft) -> Result<(), ImportError> {
     let kind = match dataset.as_str() {
         "random" => "random",
         "random-mm" => "images",
+        "hf" if draft.has("--backend") && draft.text("--backend").as_deref() == Some("openai-audio") => "audio",
         "random-rerank" => "rerank",
         "prefix_repetition" => "prefix",
         "sharegpt" => "sharegpt",
@@ -174,7 +172,7 @@ fn translate_dataset(draft: &mut Draft) -> Result<(), ImportError> {
     match kind {
         "random" => random(draft)?,
         "prefix" => prefix(draft)?,
-        "images" => draft.set("dataset/sizes", json!(["256x256"])),
+        "images" => pictures(draft)?,
         "rows" => draft.set("dataset/columns/prompt", "prompt"),
         _ => {}
     }
@@ -182,7 +180,8 @@ fn translate_dataset(draft: &mut Draft) -> Result<(), ImportError> {
         "random" | "images" => &["--random-output-len", "--output-len"],
         "prefix" => &["--prefix-repetition-output-len", "--output-len"],
         "sharegpt" => &["--sharegpt-output-len", "--output-len"],
-        "rows" => &["--custom-output-len", "--output-len"],
+        "rows" | "audio" => &["--custom-output-len", "--hf-output-len", "--output-len"],
+        "line_by_line" if dataset == "sonnet" => &["--sonnet-output-len", "--output-len"],
         _ => &["--output-len"],
     };
     let default = match (kind, dataset.as_str()) {
@@ -192,8 +191,26 @@ fn translate_dataset(draft: &mut Draft) -> Result<(), ImportError> {
         _ => None,
     };
     if kind == "sharegpt" && !draft.has("--sharegpt-output-len") && !draft.has("--output-len") {
-        let differs = "vLLM requests as many tokens as the reply in the row has, and skips short and long rows; set `request.max_tokens` and `dataset.prompt_tokens`";
+        draft.set(
+            "request/max_tokens",
+            json!({ "from": "item.output_tokens" }),
+        );
+        draft.set("dataset/prompt_tokens", json!({ "min": 4, "max": 1024 }));
+        let differs =
+            "vLLM also skips rows with replies below 4 tokens, and above 2048 tokens together";
         draft.note("--dataset-name", differs);
+    }
+    for (flags, of) in [
+        ("--sonnet-output-len", "sonnet"),
+        ("--hf-output-len", "hf"),
+        (
+            "--random-mm-bucket-config --random-mm-base-items-per-request --random-mm-num-mm-items-range-ratio",
+            "random-mm",
+        ),
+    ] {
+        if dataset != of {
+            draft.note(flags, format!("only used with `--dataset-name {of}`"));
+        }
     }
     if kind == "line_by_line" {
         draft.note(
@@ -201,7 +218,14 @@ fn translate_dataset(draft: &mut Draft) -> Result<(), ImportError> {
             "each line of the file is a prompt; vLLM joins lines until the prompt is long enough",
         );
     }
-    if let Some(length) = first(draft, flags, "request/max_tokens")?.or(default) {
+    let length = first(draft, flags, "request/max_tokens")?;
+    if length.is_some_and(|length| length < 1.0) {
+        // -1: as long as the reply in the row.
+        draft.set(
+            "request/max_tokens",
+            json!({ "from": "item.output_tokens" }),
+        );
+    } else if let Some(length) = length.or(default) {
         let ratio = if kind == "random" {
             ratios(draft)?.1
         } else {
@@ -305,6 +329,65 @@ fn prefix(draft: &mut Draft) -> Result<(), ImportError> {
     Ok(())
 }
 
+/// The sizes and the number of pictures of `random-mm`, which needs a chat.
+fn pictures(draft: &mut Draft) -> Result<(), ImportError> {
+    const BUCKETS: &str = "--random-mm-bucket-config";
+    if draft.get("target/api").and_then(Value::as_str) == Some("openai-completions") {
+        let base = bench_serving::base(draft, 8000.0)?;
+        draft.set("target/api", "openai-chat");
+        draft.set("target/url", join(&base, "v1/chat/completions"));
+        draft.note("--dataset-name", "pictures are sent in chats");
+    }
+    let text = draft.text(BUCKETS).unwrap_or_default();
+    // `{(256, 256, 1): 0.5, (720, 1280, 1): 0.5}`: height, width and frames, with a share.
+    let mut sizes = Vec::new();
+    for bucket in text.split('(').skip(1) {
+        let (size, share) = bucket.split_once(')').unwrap_or_default();
+        let numbers: Option<Vec<u32>> = size
+            .split(',')
+            .map(|part| part.trim().parse().ok())
+            .collect();
+        let share = share.trim_start_matches([':', ' ']);
+        let share = share.split([',', '}']).next().unwrap_or_default().trim();
+        match (numbers.as_deref(), share.parse::<f64>()) {
+            (Some([_, _, _]), Ok(0.0)) => {}
+            (Some([height, width, 1]), Ok(share)) => {
+                sizes.push((format!("{width}x{height}"), share))
+            }
+            _ => {
+                return Err(draft.invalid(BUCKETS, &text, "(HEIGHT, WIDTH, 1): SHARE of pictures"));
+            }
+        }
+    }
+    if sizes.is_empty() {
+        // vLLM's own buckets: half 256 x 256, half 720 x 1280.
+        sizes = vec![("256x256".to_owned(), 0.5), ("1280x720".to_owned(), 0.5)];
+    }
+    let least = sizes
+        .iter()
+        .map(|(_, share)| *share)
+        .fold(f64::INFINITY, f64::min);
+    let repeated = sizes.iter().flat_map(|(size, share)| {
+        let times = (share / least).round().clamp(1.0, 100.0) as usize;
+        std::iter::repeat_n(size.clone(), times)
+    });
+    draft.carry_or_default(BUCKETS, "dataset/sizes", repeated.collect::<Vec<_>>());
+    draft.note(
+        BUCKETS,
+        "sizes are used in turn, each as often as its share says",
+    );
+    draft.carry_number("--random-mm-base-items-per-request", "dataset/count")?;
+    draft.lose(
+        "--random-mm-num-mm-items-range-ratio",
+        "each request has the same number of pictures",
+    );
+    draft.note(
+        "--random-input-len",
+        "the text next to the pictures is `dataset.text`",
+    );
+    Ok(())
+}
+
 /// The order of rows, and what happens after the last.
 fn rows(draft: &mut Draft, kind: &str) -> Result<(), ImportError> {
     let file = matches!(kind, "sharegpt" | "rows" | "line_by_line");
@@ -320,8 +403,7 @@ fn rows(draft: &mut Draft, kind: &str) -> Result<(), ImportError> {
 }
 
 const ALWAYS: &str = "every run is stored in its own folder";
-const DATA: &str = "its dataset is not supported";
-const PICTURES: &str = "see `dataset: { kind: images }` with `sizes` and `count`";
+const DATA: &str = "of a dataset that is read as a file with `kind: rows`";
 const DRAWN: &str = "see requests.parquet and the report";
 
 pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
@@ -330,7 +412,8 @@ pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
         "--seed --num-prompts --dataset-name --dataset-path --custom-output-len --sharegpt-output-len \
              --random-input-len --random-output-len --random-range-ratio --random-prefix-len --random-batch-size \
              --prefix-repetition-prefix-len --prefix-repetition-suffix-len --prefix-repetition-num-prefixes \
-             --prefix-repetition-output-len --label --backend|--endpoint-type --base-url --host --port --endpoint \
+             --prefix-repetition-output-len --sonnet-output-len --hf-output-len \
+             --random-mm-base-items-per-request --random-mm-num-mm-items-range-ratio --random-mm-bucket-config --label --backend|--endpoint-type --base-url --host --port --endpoint \
              --max-concurrency --model|-m --served-model-name --input-len --output-len --tokenizer --logprobs \
              --request-rate --burstiness --num-warmups --request-id-prefix --lora-assignment --ramp-up-strategy \
              --ramp-up-start-rps --ramp-up-end-rps --extra-body --top-p --top-k --min-p --temperature \
@@ -354,9 +437,8 @@ pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
     ),
     dropped(
         One,
-        "--spec-bench-output-len --spec-bench-category --sonnet-input-len --sonnet-output-len \
-             --sonnet-prefix-len --blazedit-min-distance --blazedit-max-distance --hf-subset --hf-split --hf-name \
-             --hf-output-len",
+        "--spec-bench-output-len --spec-bench-category --sonnet-input-len --sonnet-prefix-len \
+             --blazedit-min-distance --blazedit-max-distance --hf-subset --hf-split --hf-name",
         DATA,
     ),
     dropped(
@@ -366,9 +448,8 @@ pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
     ),
     dropped(
         One,
-        "--random-mm-base-items-per-request --random-mm-num-mm-items-range-ratio \
-             --random-mm-limit-mm-per-prompt --random-mm-bucket-config",
-        PICTURES,
+        "--random-mm-limit-mm-per-prompt",
+        "a limit of vLLM's generator; see `dataset.count`",
     ),
     dropped(
         Nothing,
@@ -411,11 +492,7 @@ pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
         "prompts are not rendered by llmscen: set `chat_template_kwargs` in `request.extra`",
     ),
     dropped(Nothing, "--disable-tqdm", "see `--quiet` and `--progress`"),
-    dropped(
-        Nothing,
-        "--profile",
-        "llmscen does not control the server's profiler",
-    ),
+    dropped(Nothing, "--profile", "see `hooks`: `profile`"),
     dropped(
         Nothing,
         "--save-result --save-detailed --append-result",

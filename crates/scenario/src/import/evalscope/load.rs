@@ -84,16 +84,24 @@ pub(super) fn load(draft: &mut Draft) -> Result<(), ImportError> {
     if !open {
         draft.set_default("--parallel", "load/concurrency", 1);
     }
-    account_load(draft, open, dial, amount);
+    account_load(draft, open, dial, amount)?;
     bounds(draft)
 }
 
-fn account_load(draft: &mut Draft, open: bool, dial: &str, amount: &str) {
+fn account_load(
+    draft: &mut Draft,
+    open: bool,
+    dial: &str,
+    amount: &str,
+) -> Result<(), ImportError> {
     draft.account("--number", &[amount]);
     if open {
         draft.account("--rate --open-loop", &[dial]);
-        draft.note("--parallel", "an open loop sends requests on schedule; a concurrency cap would hide the waiting time");
-        if !draft.has("--open-loop") {
+        if draft.has("--open-loop") {
+            draft.note("--parallel", "evalscope does not limit an open loop");
+        } else {
+            draft.carry_cap("--parallel")?;
+            draft.note("--parallel", "an open loop sends requests on schedule");
             draft.note("--rate", "an open loop: evalscope delays requests beyond --parallel, and does not report the delay");
         }
     } else {
@@ -103,6 +111,7 @@ fn account_load(draft: &mut Draft, open: bool, dial: &str, amount: &str) {
             "no rate limit: evalscope submits all requests at once and keeps --parallel of them in flight, a closed loop",
         );
     }
+    Ok(())
 }
 
 /// `--dataset workload_trace`: requests are sent at the timestamps of the log.

@@ -4,6 +4,7 @@ use crate::fault::Mistake;
 use crate::import::Tool;
 use crate::import::aiperf::translate;
 use crate::import::command::Command;
+use crate::import::draft::Draft;
 use crate::import::files::{Fields, Files, Table, Test, Tests, mistake};
 use crate::tree::{Data, Entry, Node};
 use llmscen_core::bounds::{self, Template};
@@ -14,15 +15,92 @@ fn command() -> &'static Command {
     &Tool::Aiperf.spec().commands[0]
 }
 
+/// The fields of a benchmark that older files have at their root.
+const BENCHMARK: [&str; 16] = [
+    "model",
+    "models",
+    "endpoint",
+    "dataset",
+    "datasets",
+    "phases",
+    "warmup",
+    "profiling",
+    "tokenizer",
+    "slos",
+    "artifacts",
+    "runtime",
+    "server_metrics",
+    "gpu_telemetry",
+    "logging",
+    "metrics",
+];
+
 pub(super) fn recognizes(root: &Node) -> bool {
     let benchmark = |at: &str| root.get(at).is_some_and(|node| !node.entries().is_empty());
+    let is_job = ["AIPerfJob", "AIPerfSweep"]
+        .iter()
+        .any(|kind| root.get("kind").and_then(Node::text).as_deref() == Some(kind));
+    let has = |keys: &[&str]| keys.iter().any(|key| root.entry(key).is_some());
     benchmark("benchmark") && root.get("benchmark.endpoint").is_some()
         || benchmark("spec.benchmark")
+        || is_job
+        || has(&["endpoint"]) && has(&["dataset", "datasets"]) && has(&["phases", "profiling"])
 }
 
-pub(super) fn tests(_: &mut Files<'_>, root: &Node) -> Tests {
-    // An AIPerfJob of Kubernetes has the file as its `spec`.
-    let mut file = snake(root.get("spec").unwrap_or(root));
+/// Whether the fields of a file are flags of `aiperf profile`, among them one of the load.
+pub(super) fn is_flat(root: &Node) -> bool {
+    let known = |key: &str| {
+        let flag = format!("--{}", key.replace('_', "-"));
+        let mut flags = command().flags();
+        flags.any(|known| known.names().any(|name| name == flag))
+    };
+    let load = [
+        "concurrency",
+        "request-rate",
+        "request-count",
+        "benchmark-duration",
+    ];
+    let is_load = |key: &str| load.contains(&key.replace('_', "-").as_str());
+    let entries = root.entries();
+    let of_tool = entries.iter().filter(|entry| known(&entry.key)).count();
+    of_tool * 2 > entries.len() && entries.iter().any(|entry| is_load(&entry.key))
+}
+
+/// Such a file.
+pub(super) fn flat(root: &Node) -> Result<Draft, Box<Mistake>> {
+    let mut fields = Fields::new(root.at);
+    for entry in root.entries() {
+        fields.flag(
+            command(),
+            &format!("--{}", entry.key),
+            &entry.key,
+            &entry.value,
+        );
+    }
+    fields.translate(translate)
+}
+
+pub(super) fn tests(files: &mut Files<'_>, root: &Node) -> Tests {
+    // A job of Kubernetes has the file as its `spec`; a sweep of jobs, in a template.
+    let spec = ["spec.template.spec", "spec.template", "spec"]
+        .iter()
+        .find_map(|path| root.get(path));
+    for key in ["apiVersion", "kind", "metadata"] {
+        if let Some(node) = root.get(key).filter(|_| spec.is_some()) {
+            files.drop(key, node, "a resource of Kubernetes");
+        }
+    }
+    let mut file = snake(spec.unwrap_or(root));
+    if let Some(sweep) = root.get("spec.sweep") {
+        file.set("sweep", sweep.at, snake(sweep));
+    }
+    if file.entry("benchmark").is_none() {
+        for key in BENCHMARK {
+            if let Some(entry) = file.remove(key) {
+                file.set(&format!("benchmark.{key}"), entry.key_at, entry.value);
+            }
+        }
+    }
     // A job has the fields of the file in `benchmark`.
     for key in ["variables", "random_seed", "sweep", "multi_run"] {
         if let Some(value) = file.get(&format!("benchmark.{key}")).cloned() {
@@ -30,7 +108,7 @@ pub(super) fn tests(_: &mut Files<'_>, root: &Node) -> Tests {
         }
     }
     let mut tests = Vec::new();
-    for (name, variant) in variants(&file)? {
+    for (name, variant) in variants(files, &file)? {
         let mut variant = variant;
         // Variables may use each other.
         for _ in 0..3 {
@@ -84,15 +162,65 @@ fn snake(node: &Node) -> Node {
     Node::new(node.at, data)
 }
 
-/// The runs of a sweep with their names, each as a file without a sweep.
-fn variants(file: &Node) -> Result<Vec<(String, Node)>, Box<Mistake>> {
+/// The runs of a sweep and of several measured phases with their names, each as a file without a sweep.
+fn variants(files: &mut Files<'_>, file: &Node) -> Result<Vec<(String, Node)>, Box<Mistake>> {
+    let mut variants = Vec::new();
+    for (name, variant) in swept(files, file)? {
+        for (phase, one) in by_phase(&variant) {
+            let parts = [name.as_str(), phase.as_str()];
+            let named: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+            variants.push((named.join("-"), one));
+        }
+    }
+    Ok(variants)
+}
+
+/// One file for each measured phase.
+fn by_phase(file: &Node) -> Vec<(String, Node)> {
+    let phases = file.items_at("benchmark.more_phases");
+    if phases.is_empty() {
+        return vec![(String::new(), file.clone())];
+    }
+    let first = file.get("benchmark.phases.profiling").cloned();
+    let all = first.iter().chain(phases).enumerate();
+    all.map(|(index, phase)| {
+        let mut one = file.clone();
+        one.set("benchmark.phases.profiling", phase.at, phase.clone());
+        if let Some(benchmark) = one.get("benchmark").cloned() {
+            let mut benchmark = benchmark;
+            benchmark.remove("more_phases");
+            one.set_key("benchmark", benchmark.at, benchmark);
+        }
+        let name = phase.get("name").and_then(Node::string);
+        (name.unwrap_or_else(|| format!("phase-{}", index + 1)), one)
+    })
+    .collect()
+}
+
+/// The runs of a sweep.
+fn swept(files: &mut Files<'_>, file: &Node) -> Result<Vec<(String, Node)>, Box<Mistake>> {
     let mut base = file.clone();
     normalize(&mut base);
     let Some(sweep) = base.remove("sweep").map(|entry| entry.value) else {
         return Ok(vec![(String::new(), base)]);
     };
     let kind = sweep.get("type").and_then(Node::string).unwrap_or_default();
-    let axes = sweep.entries_at("parameters");
+    files.mark(sweep.get("type"));
+    let axes = ["parameters", "variables"]
+        .iter()
+        .flat_map(|key| sweep.entries_at(key))
+        .collect::<Vec<_>>();
+    for axis in &axes {
+        files.mark(Some(&axis.value));
+        files.replaced(&axis.key, base.get(&parameter(&axis.key)));
+    }
+    if axes.is_empty() && kind != "scenarios" {
+        return Err(mistake(
+            sweep.at,
+            "a sweep without parameters",
+            "expected `parameters` or `variables` with lists of values",
+        ));
+    }
     // An index into the values of each axis.
     let points: Vec<Vec<usize>> = match kind.as_str() {
         "grid" => axes.iter().fold(vec![Vec::new()], |points, axis| {
@@ -111,7 +239,12 @@ fn variants(file: &Node) -> Result<Vec<(String, Node)>, Box<Mistake>> {
                 .map(|row| vec![row; axes.len()])
                 .collect()
         }
-        "scenarios" => return Ok(scenarios(&base, &sweep)),
+        "scenarios" => {
+            for run in sweep.items_at("runs") {
+                files.mark(run.get("name"));
+            }
+            return Ok(scenarios(files, &base, &sweep));
+        }
         _ => {
             return Err(mistake(
                 sweep.at,
@@ -151,30 +284,34 @@ fn parameter(path: &str) -> String {
 }
 
 /// Named runs, each merged over the file.
-fn scenarios(base: &Node, sweep: &Node) -> Vec<(String, Node)> {
-    fn over(base: &mut Node, node: &Node) {
+fn scenarios(files: &mut Files<'_>, base: &Node, sweep: &Node) -> Vec<(String, Node)> {
+    fn over(files: &mut Files<'_>, base: &mut Node, node: &Node) {
         for entry in node.entries() {
             match base.entry(&entry.key).map(|known| &known.value.data) {
                 Some(Data::Map(_)) if !entry.value.entries().is_empty() => {
                     let mut inner = base.entry(&entry.key).map(|known| known.value.clone());
                     if let Some(inner) = &mut inner {
-                        over(inner, &entry.value);
+                        over(files, inner, &entry.value);
                         base.set_key(&entry.key, entry.key_at, inner.clone());
                     }
                 }
-                _ => base.set_key(&entry.key, entry.key_at, entry.value.clone()),
+                _ => {
+                    let known = base.entry(&entry.key).map(|known| &known.value);
+                    files.replaced(&entry.key, known);
+                    base.set_key(&entry.key, entry.key_at, entry.value.clone());
+                }
             }
         }
     }
-    let run = |run: &Node| {
+    let mut run = |run: &Node| {
         let mut tree = base.clone();
         let mut own = run.clone();
         let name = own.remove("name").and_then(|entry| entry.value.string());
         normalize(&mut own);
-        over(&mut tree, &own);
+        over(files, &mut tree, &own);
         (name.unwrap_or_default(), tree)
     };
-    sweep.items_at("runs").iter().map(run).collect()
+    sweep.items_at("runs").iter().map(&mut run).collect()
 }
 
 /// Gives the benchmark one shape: `dataset`, and `phases` as a mapping by name.
@@ -209,20 +346,41 @@ fn normalize(file: &mut Node) {
             phases.set_key(key, entry.key_at, entry.value);
         }
     }
+    let mut more = Vec::new();
     if let Some(entry) = node.remove("phases") {
         let mut add = |phase: &Node| {
             let excluded = phase.get("exclude_from_results").and_then(Node::flag) == Some(true);
             let named = |key: &str| phase.get(key).and_then(Node::string);
             let warms = excluded || named("kind").or(named("name")).as_deref() == Some("warmup");
             let key = if warms { "warmup" } else { "profiling" };
-            if phases.entry(key).is_none() {
-                phases.set_key(key, phase.at, phase.clone());
+            match phases.entry(key) {
+                None => phases.set_key(key, phase.at, phase.clone()),
+                Some(_) if !warms => more.push(phase.clone()),
+                Some(_) => {}
             }
         };
         match &entry.value.data {
             Data::List(items) => items.iter().for_each(&mut add),
+            // By name.
+            Data::Map(entries)
+                if entries
+                    .iter()
+                    .all(|entry| !entry.value.entries().is_empty()) =>
+            {
+                for entry in entries {
+                    let mut phase = entry.value.clone();
+                    if phase.entry("name").is_none() {
+                        let name = Node::new(entry.key_at, Data::Text(entry.key.clone()));
+                        phase.set_key("name", entry.key_at, name);
+                    }
+                    add(&phase);
+                }
+            }
             _ => add(&entry.value),
         }
+    }
+    if !more.is_empty() {
+        node.set_key("more_phases", node.at, Node::new(node.at, Data::List(more)));
     }
     if !phases.entries().is_empty() {
         node.set_key("phases", node.at, phases);
@@ -411,7 +569,7 @@ const PLACES: Table = &[
     ("benchmark.dataset.images.format", "--image-format"),
     (
         "benchmark.dataset.audio benchmark.dataset.video",
-        "audio and video are not supported; see `dataset: { kind: images }`",
+        "see `dataset: { kind: audio }` and `kind: video`",
     ),
     (
         "benchmark.dataset.rankings.passages.mean benchmark.dataset.rankings.passages",
@@ -493,8 +651,10 @@ const PLACES: Table = &[
     ("benchmark.phases.warmup.users", "--warmup-concurrency"),
     ("benchmark.artifacts.dir", "--artifact-dir"),
     ("benchmark.artifacts", OUTPUT),
+    ("benchmark.server_metrics.urls", "--server-metrics"),
     (
-        "benchmark.server_metrics benchmark.gpu_telemetry benchmark.network_latency benchmark.otel",
+        "benchmark.server_metrics.enabled benchmark.server_metrics.formats benchmark.gpu_telemetry \
+         benchmark.network_latency benchmark.otel",
         METRICS,
     ),
     ("benchmark.mlflow benchmark.wandb", TRACKER),
@@ -502,7 +662,7 @@ const PLACES: Table = &[
         "benchmark.runtime benchmark.logging benchmark.metrics",
         INNER,
     ),
-    ("benchmark.accuracy", "answers are not graded"),
+    ("benchmark.accuracy", "see `request.expect`"),
     (
         "benchmark.scenario benchmark.unsafe_override",
         "a lock on AIPerf's options",
@@ -562,7 +722,7 @@ fn add(fields: &mut Fields, prefix: &str, node: &Node) -> Result<(), Box<Mistake
         let (key, value) = (path.as_str(), &entry.value);
         let row = PLACES
             .iter()
-            .find(|(paths, _)| paths.split(' ').any(|known| known == path));
+            .find(|(paths, _)| paths.split_whitespace().any(|known| known == path));
         let inner = !value.entries().is_empty();
         if key == "benchmark.phases.profiling.type" {
             continue;

@@ -6,7 +6,7 @@ use crate::import::Tool;
 use crate::import::command::Command;
 use crate::import::files::{Fields, Files, Table, Test, Tests};
 use crate::import::guidellm::translate;
-use crate::tree::Node;
+use crate::tree::{Data, Entry, Node};
 
 fn command() -> &'static Command {
     &Tool::Guidellm.spec().commands[0]
@@ -37,7 +37,6 @@ const SPEC: Table = &[
     ("spec.outputs", "--output"),
     ("spec.metrics", "--metrics"),
     ("metadata version", "`description` can hold it"),
-    ("benchmarks", "=matrix"),
 ];
 
 /// The options of the older files.
@@ -47,7 +46,7 @@ const FLAT: Table = &[
     ("max_error_rate max-error-rate", "--max-error-rate"),
 ];
 
-pub(super) fn tests(_: &mut Files<'_>, root: &Node) -> Tests {
+pub(super) fn tests(files: &mut Files<'_>, root: &Node) -> Tests {
     if root.get("spec").is_none() {
         return Ok(vec![flat(root.get("args").unwrap_or(root))?]);
     }
@@ -55,6 +54,7 @@ pub(super) fn tests(_: &mut Files<'_>, root: &Node) -> Tests {
     let mut tests = Vec::new();
     for index in 0..overrides.len().max(1) {
         let mut tree = root.clone();
+        tree.remove("benchmarks");
         let mut name = Vec::new();
         for entry in overrides.get(index).map(Node::entries).unwrap_or_default() {
             name.extend(
@@ -63,14 +63,39 @@ pub(super) fn tests(_: &mut Files<'_>, root: &Node) -> Tests {
                     .scalar()
                     .map(|value| format!("{}={value}", entry.key)),
             );
-            let path = format!("spec.{}", entry.key);
-            tree.set(&path, entry.key_at, entry.value.clone());
+            replace(&mut tree, &format!("spec.{}", entry.key), entry);
         }
         let mut fields = Fields::new(overrides.get(index).unwrap_or(root).at);
+        for entry in overrides.get(index).map(Node::entries).unwrap_or_default() {
+            fields.mark(Some(&entry.value));
+            let path = format!("spec.{}", entry.key);
+            files.replaced(&path, root.get(&path));
+        }
         fields.table(command(), SPEC, "", &tree);
         tests.push(Test::unnamed(name.join(","), fields.translate(translate)?));
     }
     Ok(tests)
+}
+
+/// Sets a value at a path in which `[2]` selects an item of a list.
+fn replace(node: &mut Node, path: &str, entry: &Entry) {
+    let Some((list, rest)) = path.split_once('[') else {
+        return node.set(path, entry.key_at, entry.value.clone());
+    };
+    let Some((index, rest)) = rest.split_once(']') else {
+        return;
+    };
+    let whole = node.get(list).map(|node| (node.at, node.items().to_vec()));
+    let (Some((at, mut items)), Ok(index)) = (whole, index.parse::<usize>()) else {
+        return;
+    };
+    if let Some(item) = items.get_mut(index) {
+        match rest.strip_prefix('.') {
+            Some(rest) => replace(item, rest, entry),
+            None => *item = entry.value.clone(),
+        }
+    }
+    node.set(list, entry.key_at, Node::new(at, Data::List(items)));
 }
 
 /// A file whose fields are options of `guidellm benchmark`.

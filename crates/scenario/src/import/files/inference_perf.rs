@@ -1,15 +1,14 @@
 //! Config files of inference-perf (kubernetes-sigs), after its configuration reference of 2026.
 
 use crate::fault::Mistake;
+use crate::import::block::Block;
 use crate::import::command::Command;
-use crate::import::draft::{
-    Draft, about, api_from_path, between, endpoint, number, per_second, seconds,
-};
+use crate::import::draft::{Draft, api_from_path, between, endpoint, number, per_second, seconds};
 use crate::import::files::{Fields, Files, Test, Tests};
-use crate::import::flags::{FlagGroup, ImportError, Takes, dropped, translated};
+use crate::import::flags::{FlagGroup, ImportError, Takes, dropped, lost, translated};
 use crate::tree::Node;
 use Takes::{Many, One, Secret};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 pub(super) fn recognizes(root: &Node) -> bool {
     let has = |key: &str| root.get(key).is_some();
@@ -100,24 +99,30 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
         draft.account("api.headers", &[&path]);
     }
     draft.carry_seconds("load.request_timeout", "target/timeouts/total")?;
-    if let Some(split) = draft
-        .json("load.lora_traffic_split")?
-        .filter(|split| split.is_array())
-        .or_else(|| adapters(draft))
-    {
-        draft.carry_value("load.lora_traffic_split", "target/model", split);
+    if draft.has("api.response_format") {
+        let mut format = Block::from_flag(draft, "api.response_format", "type")?;
+        let kind = format.text("type").unwrap_or_else(|| "json_schema".into());
+        let mut value = json!({ "type": kind });
+        if let Some(schema) = format.value("json_schema") {
+            let name = format.text("name").unwrap_or_else(|| "reply".into());
+            value["json_schema"] = json!({ "name": name, "schema": schema });
+        }
+        draft.merge_extra(Map::from_iter([("response_format".to_owned(), value)]));
+        format.done(draft, &["request/extra/response_format"]);
+    }
+    let mut adapters = Vec::new();
+    for mut adapter in Block::all_from_flag(draft, "load.lora_traffic_split", "name")? {
+        let name = adapter.text("name");
+        let weight = adapter.value("split");
+        if let (Some(name), Some(weight)) = (name, weight) {
+            adapters.push(json!({ "name": name, "weight": weight }));
+        }
+        adapter.done(draft, &["target/model"]);
+    }
+    if !adapters.is_empty() {
+        draft.set("target/model", adapters);
     }
     Ok(())
-}
-
-/// The adapters with their weights.
-fn adapters(draft: &Draft) -> Option<Value> {
-    let items = draft.texts("load.lora_traffic_split");
-    let item = |text: &String| {
-        let item: Value = serde_json::from_str(text).ok()?;
-        Some(json!({ "name": item.get("name")?, "weight": item.get("split")? }))
-    };
-    (!items.is_empty()).then(|| items.iter().filter_map(item).collect())
 }
 
 fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
@@ -177,7 +182,23 @@ fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
                     );
                 }
             }
+            // A reply is as long as the recorded one.
+            draft.set(
+                "request/max_tokens",
+                json!({ "from": "item.output_tokens" }),
+            );
+            bounds(draft, "data.input_distribution", "dataset/prompt_tokens")?;
+            if draft.has("data.output_distribution") {
+                draft.lose(
+                    "data.output_distribution",
+                    "rows are not selected by the length of their reply",
+                );
+            }
         }
+        "conversation_replay" => conversations(draft)?,
+        "otel_trace_replay" => replayed(draft, "data.otel_trace_replay", "otel")?,
+        "weka_trace_replay" => replayed(draft, "data.weka_trace_replay", "weka")?,
+        "trace" | "azure_trace" | "trace_replay" => replayed(draft, "data.trace", "azure")?,
         "mock" => {
             draft.carry_value("data.type", "dataset/kind", "prompt");
             draft.set("dataset/text", "Mock text");
@@ -186,69 +207,195 @@ fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
             return Err(draft.invalid(
                 "data.type",
                 other,
-                "random, synthetic, shared_prefix, shareGPT or mock; use other datasets as a file with `kind: rows`",
+                "random, synthetic, shared_prefix, shareGPT, conversation_replay, otel_trace_replay, weka_trace_replay, trace_replay or mock; use other datasets as a file with `kind: rows`",
             ));
         }
     }
     draft.carry_number("load.base_seed", "seed")
 }
 
-/// A length: a number, or a distribution with `mean`, `std_dev`, `min` and `max`.
+/// Sets a length, where it was given.
 fn length(draft: &mut Draft, field: &str, path: &str) -> Result<(), ImportError> {
     let Some(text) = draft.text(field) else {
         return Ok(());
     };
-    let expected =
-        "a number of tokens, or a distribution of type normal, lognormal, uniform or fixed";
-    let given: Value =
-        serde_json::from_str(&text).map_err(|_| draft.invalid(field, &text, expected))?;
-    if let Some(tokens) = given.as_f64() {
-        draft.carry_value(field, path, number(tokens));
-        return Ok(());
+    if !text.trim_start().starts_with('{') {
+        return draft.carry_number(field, path);
     }
-    let get = |key: &str| given.get(key).and_then(Value::as_f64);
-    let mean = get("mean").unwrap_or(512.0);
-    let sd = get("std_dev")
-        .or(get("std"))
-        .or(get("variance").map(f64::sqrt))
-        .unwrap_or(200.0);
-    let value = match given
-        .get("type")
-        .and_then(Value::as_str)
-        .unwrap_or("normal")
-    {
-        "fixed" => number(mean),
-        "normal" => about(mean, sd),
-        "lognormal" => json!({ "lognormal": { "mean": number(mean), "sd": number(sd) } }),
-        "uniform" => between(get("min").unwrap_or(10.0), get("max").unwrap_or(1024.0)),
-        _ => return Err(draft.invalid(field, &text, expected)),
-    };
-    let drawn = value.get("normal").or(value.get("lognormal")).is_some();
-    draft.carry_value(field, path, value);
-    if drawn && (get("min").is_some() || get("max").is_some()) {
-        draft.note(field, "the distribution is not cut at `min` and `max`");
-    }
+    let mut block = Block::from_flag(draft, field, "mean")?;
+    let value = drawn(draft, field, &mut block)?;
+    draft.set(path, value);
+    block.done(draft, &[path]);
     Ok(())
+}
+
+/// A distribution with `mean`, `std_dev`, `min` and `max`.
+fn drawn(draft: &Draft, field: &str, block: &mut Block) -> Result<Value, ImportError> {
+    // The number of values that are drawn in advance.
+    block.value("total_count");
+    let mut number_of = |key: &str| block.number(draft, key);
+    let (mean, min, max) = (number_of("mean")?, number_of("min")?, number_of("max")?);
+    let [sd, std, variance] = ["std_dev", "std", "variance"].map(&mut number_of);
+    let sd = sd?.or(std?).or(variance?.map(f64::sqrt)).unwrap_or(200.0);
+    let mean = mean.unwrap_or(512.0);
+    let kind = block.text("type").unwrap_or_else(|| "normal".into());
+    let mut value = match kind.as_str() {
+        "fixed" | "constant" => return Ok(number(mean)),
+        "uniform" => return Ok(between(min.unwrap_or(10.0), max.unwrap_or(1024.0))),
+        "normal" if sd == 0.0 => return Ok(number(mean)),
+        "normal" | "lognormal" => {
+            json!({ kind.as_str(): { "mean": number(mean), "sd": number(sd) } })
+        }
+        _ => {
+            let expected =
+                "a number of tokens, or a distribution of type normal, lognormal, uniform or fixed";
+            return Err(draft.invalid(field, &kind, expected));
+        }
+    };
+    for (key, bound) in [("min", min), ("max", max.filter(|max| *max >= 1.0))] {
+        if let Some(bound) = bound {
+            value[key] = number(bound);
+        }
+    }
+    Ok(value)
+}
+
+/// The bounds of a distribution as those of a filter.
+fn bounds(draft: &mut Draft, field: &str, path: &str) -> Result<(), ImportError> {
+    let mut block = Block::from_flag(draft, field, "max")?;
+    for key in ["min", "max"] {
+        if let Some(bound) = block.number(draft, key)?.filter(|bound| *bound >= 1.0) {
+            draft.set(&format!("{path}/{key}"), number(bound));
+        }
+    }
+    if draft.get(path).is_some() {
+        // The lengths are those of the rows.
+        for key in ["type", "mean", "std_dev", "std", "variance", "total_count"] {
+            block.value(key);
+        }
+    }
+    block.done(draft, &[path]);
+    Ok(())
+}
+
+/// Generated sessions.
+fn conversations(draft: &mut Draft) -> Result<(), ImportError> {
+    const FIELD: &str = "data.conversation_replay";
+    draft.carry_value("data.type", "dataset/kind", "random");
+    let mut block = Block::from_flag(draft, FIELD, "num_conversations")?;
+    let mut part = |draft: &Draft, key: &str| -> Result<Option<Value>, ImportError> {
+        match block.block(key) {
+            Some(mut inner) => {
+                let value = drawn(draft, FIELD, &mut inner)?;
+                block.keep(key, inner);
+                Ok(Some(value))
+            }
+            None => Ok(block.number(draft, key)?.map(number)),
+        }
+    };
+    let turns = part(draft, "turns_per_conversation")?;
+    let input = part(draft, "input_tokens_per_turn")?;
+    let output = part(draft, "output_tokens_per_turn")?;
+    let shared = part(draft, "shared_system_prompt_len")?;
+    let own = part(draft, "dynamic_system_prompt_len")?;
+    let wait = part(draft, "tool_call_latency_sec")?;
+    let input = input.ok_or(ImportError::Missing(
+        "data.conversation_replay.input_tokens_per_turn",
+    ))?;
+    draft.set("dataset/tokens", own.unwrap_or_else(|| input.clone()));
+    draft.set("dataset/turns/count", turns.unwrap_or_else(|| number(1.0)));
+    draft.set("dataset/turns/tokens", input);
+    if let Some(shared) = shared.filter(|shared| shared.as_f64() > Some(0.0)) {
+        draft.set("dataset/shared_prefix", shared);
+    }
+    if let Some(output) = output {
+        draft.set("request/max_tokens", output);
+    }
+    match wait {
+        Some(Value::Number(wait)) => {
+            draft.set(
+                "dataset/turns/think_time",
+                seconds(wait.as_f64().unwrap_or_default()),
+            );
+        }
+        Some(_) => draft.lose(
+            FIELD,
+            "`tool_call_latency_sec`: set `dataset.turns.think_time`",
+        ),
+        None => {}
+    }
+    if let Some(seed) = block.number(draft, "seed")? {
+        draft.set("seed", number(seed));
+    }
+    if let Some(count) = block.number(draft, "num_conversations")? {
+        draft.set("load/sessions", number(count));
+    }
+    block.done(draft, &["dataset", "load/sessions"]);
+    Ok(())
+}
+
+/// A log that is sent again.
+fn replayed(draft: &mut Draft, field: &str, layout: &str) -> Result<(), ImportError> {
+    draft.carry_value("data.type", "dataset/kind", "trace");
+    let mut block = Block::from_flag(draft, field, "file")?;
+    let path = [
+        "trace_file",
+        "trace_files",
+        "trace_directory",
+        "file",
+        "path",
+    ]
+    .iter()
+    .find_map(|key| block.value(key));
+    let path = match path {
+        Some(Value::Array(files)) if files.len() == 1 => files.into_iter().next(),
+        Some(Value::Array(files)) => {
+            draft.lose(field, "one log is replayed: join the files");
+            files.into_iter().next()
+        }
+        other => other,
+    };
+    let path = path.or_else(|| draft.text("data.path").map(Value::from));
+    let path = path.ok_or(ImportError::Missing("path of its trace"))?;
+    draft.set("dataset/path", path);
+    let format = block.text("format").unwrap_or_default().to_lowercase();
+    let layout = match format.as_str() {
+        name if name.contains("mooncake") => "mooncake",
+        _ => layout,
+    };
+    draft.set("dataset/trace/layout", layout);
+    if layout != "azure" {
+        draft.set("dataset/turns", json!({}));
+    }
+    block.done(draft, &["dataset/path", "dataset/trace/layout"]);
+    draft.account("data.path", &["dataset/path"]);
+    Ok(())
+}
+
+/// A stage of the load: its numbers by name.
+struct Stages(Vec<Block>);
+
+impl Stages {
+    /// The numbers of one field, if each stage has it.
+    fn column(&mut self, draft: &Draft, key: &str) -> Result<Option<Vec<f64>>, ImportError> {
+        let mut column = Vec::new();
+        for stage in &mut self.0 {
+            column.push(stage.number(draft, key)?);
+        }
+        Ok(column.into_iter().collect())
+    }
 }
 
 fn load(draft: &mut Draft) -> Result<(), ImportError> {
     let kind = draft.text("load.type").unwrap_or_else(|| "constant".into());
-    let parse = |text: &String| serde_json::from_str::<Value>(text).ok();
-    let stages: Vec<Value> = draft
-        .texts("load.stages")
-        .iter()
-        .filter_map(parse)
-        .collect();
-    let column = |key: &str| -> Option<Vec<f64>> {
-        stages
-            .iter()
-            .map(|stage| stage.get(key)?.as_f64())
-            .collect()
-    };
+    let mut stages = Stages(Block::all_from_flag(draft, "load.stages", "rate")?);
+    let pause = draft.number("load.interval")?.filter(|pause| *pause > 0.0);
     match kind.as_str() {
         "constant" | "poisson" => {
             draft.carry_value("load.type", "load/arrivals", kind.as_str());
-            let (Some(rates), Some(spans)) = (column("rate"), column("duration")) else {
+            let columns = ["rate", "duration"].map(|key| stages.column(draft, key));
+            let [rates, spans] = columns;
+            let (Some(rates), Some(spans)) = (rates?, spans?) else {
                 return Err(draft.invalid(
                     "load.stages",
                     "",
@@ -263,15 +410,37 @@ fn load(draft: &mut Draft) -> Result<(), ImportError> {
                     draft.account("load.stages", &["load/rate", "load/duration"]);
                 }
                 _ => {
-                    let stage = |(rate, span): (&f64, &f64)| json!({ "rate": per_second(*rate), "for": seconds(*span) });
-                    let list: Vec<Value> = rates.iter().zip(&spans).map(stage).collect();
+                    let mut list = Vec::new();
+                    for (rate, span) in rates.iter().zip(&spans) {
+                        if let Some(pause) = pause.filter(|_| !list.is_empty()) {
+                            list.push(json!({ "rate": "0/s", "for": seconds(pause) }));
+                        }
+                        list.push(json!({ "rate": per_second(*rate), "for": seconds(*span) }));
+                    }
                     draft.carry_value("load.stages", "load/stages", list);
+                    draft.account("load.interval", &["load/stages"]);
                 }
             }
         }
-        "concurrent" => {
-            let (Some(users), Some(counts)) = (column("concurrency_level"), column("num_requests"))
-            else {
+        "concurrent" | "trace_session_replay" | "session_replay" => {
+            let mut users = stages.column(draft, "concurrency_level")?;
+            if users.is_none() {
+                users = stages.column(draft, "concurrent_sessions")?;
+            }
+            let mut ends = vec![("load.requests", stages.column(draft, "num_requests")?)];
+            ends.push(("load.sessions", stages.column(draft, "num_sessions")?));
+            ends.retain(|(_, column)| column.is_some());
+            let ends = match (ends.as_slice(), stages.column(draft, "duration")?) {
+                ([], Some(spans)) => Some(("load.duration", spans)),
+                ([(path, Some(counts)), ..], _) => Some((*path, counts.clone())),
+                _ => None,
+            };
+            // Sessions of the dataset end the load, where a stage has no end of its own.
+            let ends = match ends {
+                None if kind != "concurrent" => Some(("", Vec::new())),
+                other => other,
+            };
+            let (Some(users), Some((end, counts))) = (users, ends) else {
                 return Err(draft.invalid(
                     "load.stages",
                     "",
@@ -281,28 +450,56 @@ fn load(draft: &mut Draft) -> Result<(), ImportError> {
             if users.is_empty() {
                 return Err(ImportError::Missing("load.stages"));
             }
-            for (path, values) in [("load.concurrency", users), ("load.requests", counts)] {
-                let values: Vec<Value> = values.into_iter().map(number).collect();
-                let first = values.first().cloned().unwrap_or_default();
-                draft.set(&path.replace('.', "/"), first);
+            for (path, values) in [("load.concurrency", users), (end, counts)] {
+                let values = values.into_iter().map(|value| match path {
+                    "load.duration" => seconds(value),
+                    _ => number(value),
+                });
+                let values: Vec<Value> = values.collect();
+                if let Some(first) = values.first() {
+                    draft.set(&path.replace('.', "/"), first.clone());
+                }
                 if values.len() > 1 {
                     draft.set(&format!("matrix/zip/{path}"), values);
+                    if let Some(pause) = pause {
+                        draft.carry_value("load.interval", "pause", seconds(pause));
+                    }
                 }
             }
+            let end = end.replace('.', "/");
+            let keys: Vec<&str> = ["load/concurrency", end.as_str()].into();
             draft.account(
                 "load.type load.stages",
-                &["load/concurrency", "load/requests"],
+                &keys[..1 + usize::from(!end.is_empty())],
             );
+        }
+        "trace_replay" => {
+            draft.carry_value("load.type", "load/trace", json!({}));
+            let mut trace = Block::from_flag(draft, "load.trace", "file")?;
+            let path = trace.text("file").or_else(|| trace.text("path"));
+            trace.value("format");
+            if draft.get("dataset/kind").and_then(Value::as_str) != Some("trace")
+                && let Some(path) = path
+            {
+                draft.set("load/trace", json!({ "path": path, "layout": "azure" }));
+            }
+            trace.done(draft, &["load/trace"]);
         }
         other => {
             return Err(draft.invalid(
                 "load.type",
                 other,
-                "constant, poisson or concurrent; see `load.trace` for recorded traffic",
+                "constant, poisson, concurrent, trace_replay or trace_session_replay",
             ));
         }
     }
-    draft.note("load.interval", "stages and cases follow without a pause");
+    for stage in stages.0 {
+        stage.done(draft, &[]);
+    }
+    let has_pause = draft.get("pause").is_some() || draft.get("load/stages").is_some();
+    if !has_pause {
+        draft.note("load.interval", "one stage has no pause before it");
+    }
     Ok(())
 }
 
@@ -316,8 +513,19 @@ fn sweep(draft: &mut Draft) -> Result<(), ImportError> {
         "matrix/load.concurrency",
         json!([1, 2, 4, 8, 16, 32, 64, 128]),
     );
-    let sweep = draft.json("load.sweep")?.unwrap_or_default();
-    let span = sweep.get("stage_duration").and_then(Value::as_f64);
+    let mut sweep = Block::from_flag(draft, "load.sweep", "type")?;
+    let span = sweep.number(draft, "stage_duration")?;
+    // How it looks for the rate.
+    for key in [
+        "type",
+        "num_requests",
+        "timeout",
+        "num_stages",
+        "saturation_percentile",
+    ] {
+        sweep.value(key);
+    }
+    sweep.done(draft, &[]);
     draft.set("load/duration", seconds(span.unwrap_or(180.0)));
     draft.set_unescaped("load/arrivals", Value::Null);
     draft.account("load.sweep", &["matrix/load.concurrency", "load/duration"]);
@@ -361,7 +569,7 @@ fn goodput(draft: &mut Draft) -> Result<(), ImportError> {
 }
 
 const WORKERS: &str = "internal to its processes; llmscen is a single process";
-const SCRAPE: &str = "see `target.metrics`: llmscen reads the server's own page";
+const SCRAPE: &str = "see `target.metrics`: pages of servers, or a Prometheus server with `query`";
 const KEPT: &str = "every run has all metrics, per stage and per request; see `report`";
 const STORED: &str = "every run is stored in its own folder; see `report.dir`";
 const HEADERS: &str = "sent by `target.headers`; gate with `slo`";
@@ -373,11 +581,13 @@ const FLAGS: &[&[FlagGroup]] = &[&[
         One,
         "load.type load.interval load.sweep load.request_timeout load.base_seed api.type api.streaming api.headers \
              server.base_url server.model_name server.ignore_eos server.cert_path server.key_path data.type data.path \
-             data.input_distribution data.output_distribution data.shared_prefix.num_groups \
-             data.shared_prefix.num_prompts_per_group data.shared_prefix.system_prompt_len \
+             data.input_distribution data.output_distribution \
+             data.shared_prefix.num_groups|data.shared_prefix.num_unique_system_prompts \
+             data.shared_prefix.num_prompts_per_group|data.shared_prefix.num_users_per_system_prompt data.shared_prefix.system_prompt_len \
              data.shared_prefix.question_len data.shared_prefix.output_len data.shared_prefix.question_distribution \
              data.shared_prefix.output_distribution data.shared_prefix.seed \
-             tokenizer.pretrained_model_name_or_path report.goodput.constraints goodput.constraints",
+             tokenizer.pretrained_model_name_or_path report.goodput.constraints goodput.constraints \
+             api.response_format load.trace data.trace data.conversation_replay data.otel_trace_replay data.weka_trace_replay",
     ),
     translated(Many, "load.stages load.lora_traffic_split"),
     translated(Secret, "server.api_key"),
@@ -399,33 +609,23 @@ const FLAGS: &[&[FlagGroup]] = &[&[
     ),
     dropped(
         One,
-        "load.trace data.trace",
-        "see `dataset: { kind: trace }`",
-    ),
-    dropped(
-        One,
         "api.slo_unit api.slo_tpot_header api.slo_ttft_header",
         HEADERS,
     ),
-    dropped(
+    lost(
         One,
-        "api.response_format",
-        "set `response_format` in `request.extra`",
-    ),
-    dropped(
-        One,
-        "data.shared_prefix.enable_multi_turn_chat data.conversation_replay data.otel_trace_replay",
-        "use a dataset with conversations: `dataset: { kind: sharegpt, turns: {} }`",
+        "data.shared_prefix.enable_multi_turn_chat",
+        "see `dataset.turns`",
     ),
     dropped(
         One,
         "data.shared_prefix.max_model_len",
         "see `dataset.prompt_tokens.max`",
     ),
-    dropped(
+    lost(
         One,
         "data.multimodal data.shared_prefix.multimodal",
-        "see `dataset: { kind: images }`",
+        "see `dataset: { kind: images }`, and `kind: audio` and `kind: video`",
     ),
     dropped(
         One,

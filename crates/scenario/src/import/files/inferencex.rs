@@ -23,6 +23,7 @@ pub(super) fn recognizes(root: &Node) -> bool {
     })
 }
 
+const AGENTS: &str = "sessions of agents from a log: `dataset: { kind: trace, path: LOG, trace: { layout: weka }, turns: {} }`";
 const SCRIPTS: &str = "it selects the script that starts the server";
 
 /// Fields of an entry that are not translated.
@@ -34,21 +35,29 @@ const DROPPED: [(&str, &str); 7] = [
     ("model-prefix", SCRIPTS),
     ("precision", "the model defines it"),
     ("runner", "run the scenario on this machine"),
-    ("multinode", "llmscen starts no server on several machines"),
-    ("disagg", "llmscen starts no disaggregated server"),
+    ("multinode", "see `target.server`"),
+    ("disagg", "see `target.server`"),
     ("router", SCRIPTS),
 ];
 
-pub(super) fn tests(_: &mut Files<'_>, root: &Node) -> Tests {
+pub(super) fn tests(files: &mut Files<'_>, root: &Node) -> Tests {
     let mut tests = Vec::new();
     for entry in root.entries() {
         let config = &entry.value;
+        for scenario in config.entries_at("scenarios") {
+            if scenario.key != "fixed-seq-len" {
+                let path = format!("{}.scenarios.{}", entry.key, scenario.key);
+                files.lose(&path, &scenario.value, AGENTS);
+            }
+        }
+        let mut found = false;
         let lengths = config
             .items_at("seq-len-configs")
             .iter()
             .chain(config.items_at("scenarios.fixed-seq-len"));
         for length in lengths {
             for space in length.items_at("search-space") {
+                found = true;
                 let (parallel, draft) = test(config, length, space)?;
                 let size = |key: &str| length.get(key).and_then(Node::integer).unwrap_or(0);
                 let variant = format!("{}-{parallel}", entry.key);
@@ -61,6 +70,16 @@ pub(super) fn tests(_: &mut Files<'_>, root: &Node) -> Tests {
                     parts: Some([variant.clone(), workload.clone()]),
                     ..Test::new(format!("{variant}-{workload}"), draft)
                 });
+            }
+        }
+        if !found {
+            // Its deployment is that of the scenarios above.
+            for field in config
+                .entries()
+                .iter()
+                .filter(|field| field.key != "scenarios")
+            {
+                files.mark(Some(&field.value));
             }
         }
     }
@@ -76,13 +95,7 @@ fn test(config: &Node, length: &Node, space: &Node) -> Result<(String, Draft), B
             (_, Some((key, reason))) => fields.dropped(key, &entry.value, *reason),
             ("model", _) => fields.placed("model", &entry.value, "target/model"),
             ("framework" | "seq-len-configs" | "scenarios", _) => {}
-            (key, _) => fields.dropped(key, &entry.value, "unknown field"),
-        }
-    }
-    for entry in config.entries_at("scenarios") {
-        if entry.key != "fixed-seq-len" {
-            let reason = "recorded sessions: see `dataset: { kind: trace }` and `load.trace`";
-            fields.dropped(&format!("scenarios.{}", entry.key), &entry.value, reason);
+            (key, _) => fields.lost(key, &entry.value, "not understood"),
         }
     }
     let whole = |node: &Node, key: &str| node.get(key).and_then(Node::number);
@@ -96,9 +109,12 @@ fn test(config: &Node, length: &Node, space: &Node) -> Result<(String, Draft), B
         })
     };
     let (prompt, reply) = (required(length, "isl")?, required(length, "osl")?);
-    for (key, path) in [("isl", "dataset/tokens"), ("osl", "request/max_tokens")] {
-        if let Some(node) = length.get(key) {
-            fields.placed(key, node, path);
+    for entry in length.entries() {
+        match entry.key.as_str() {
+            "isl" => fields.placed("isl", &entry.value, "dataset/tokens"),
+            "osl" => fields.placed("osl", &entry.value, "request/max_tokens"),
+            "search-space" => {}
+            key => fields.lost(key, &entry.value, "not understood"),
         }
     }
     let levels = concurrency(space)?;
@@ -106,11 +122,16 @@ fn test(config: &Node, length: &Node, space: &Node) -> Result<(String, Draft), B
         .get("framework")
         .and_then(Node::string)
         .unwrap_or_default();
-    let server = engine(&framework);
+    let is_on = |key: &str| config.get(key).and_then(Node::flag) == Some(true);
+    let server = engine(&framework).filter(|_| !is_on("multinode") && !is_on("disagg"));
     if let Some(node) = config.get("framework") {
         match server {
             Some(_) => fields.placed("framework", node, "target/server/preset"),
-            None => fields.dropped("framework", node, "no preset: start this server yourself"),
+            None => fields.dropped(
+                "framework",
+                node,
+                "no preset starts it: see `target.server`",
+            ),
         }
     }
     let mut args: Vec<(&str, Value)> = Vec::new();
@@ -226,6 +247,14 @@ fn engine(framework: &str) -> Option<Engine> {
             preset: "sglang",
             tensor: "tp_size",
         }),
+        "trt" | "trtllm" | "tensorrt-llm" => Some(Engine {
+            preset: "trtllm",
+            tensor: "tp_size",
+        }),
+        "atom" => Some(Engine {
+            preset: "atom",
+            tensor: "tensor_parallel_size",
+        }),
         _ => None,
     }
 }
@@ -236,7 +265,10 @@ impl Engine {
         match key {
             "tp" => Some((self.tensor, value.json())),
             "ep" if sglang => Some(("ep_size", value.json())),
-            "ep" => Some(("enable_expert_parallel", Value::from(value.number()? > 1.0))),
+            "ep" if self.preset == "vllm" => {
+                Some(("enable_expert_parallel", Value::from(value.number()? > 1.0)))
+            }
+            "ep" if self.preset == "trtllm" => Some(("ep_size", value.json())),
             "dp-attn" if sglang => Some(("enable_dp_attention", value.json())),
             _ => None,
         }

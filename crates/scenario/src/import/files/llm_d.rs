@@ -4,7 +4,7 @@
 use crate::fault::Mistake;
 use crate::import::draft::Draft;
 use crate::import::files::{
-    Fields, Files, Test, Tests, guidellm, inference_perf, mistake, read, vllm,
+    Fields, Files, Test, Tests, aiperf, guidellm, inference_perf, mistake, read, vllm,
 };
 use crate::import::vllm::translate;
 use crate::tree::{Data, Node};
@@ -33,8 +33,11 @@ pub(super) fn tests(files: &mut Files<'_>, root: &Node) -> Tests {
     if root.entry("treatments").is_some() {
         return experiment(files, root);
     }
-    Ok(vec![profile(root, String::new())?])
+    profile(files, root, "")
 }
+
+/// Fields of an experiment that describe its treatments.
+const DESIGN: [&str; 5] = ["factors", "levels", "type", "name", "description"];
 
 /// Every treatment overrides values of one profile.
 fn experiment(files: &mut Files<'_>, root: &Node) -> Tests {
@@ -48,20 +51,39 @@ fn experiment(files: &mut Files<'_>, root: &Node) -> Tests {
             "the profile that the treatments change",
         ));
     };
+    files.mark(Some(harness));
+    files.mark(Some(name));
+    for section in ["experiment", "design", "setup"] {
+        for entry in root.entries_at(section) {
+            let path = format!("{section}.{}", entry.key);
+            if DESIGN.contains(&entry.key.as_str()) {
+                files.drop(&path, &entry.value, "the treatments list its values");
+            }
+        }
+    }
+    for key in ["setup.treatments", "setup.constants"] {
+        for node in root.items_at(key) {
+            let label = node.get("name").or(node.get("key")).and_then(Node::string);
+            let path = format!("{key}.{}", label.or(node.string()).unwrap_or_default());
+            let why = "a deployment of llm-d: start it, and run this scenario with `labels`";
+            files.lose(&path, node, why);
+        }
+    }
     let base = find(files, harness, name)?;
+    let constants = root.items_at("design.constants");
+    for constant in constants {
+        files.mark(constant.get("key"));
+    }
     let mut tests = Vec::new();
     for treatment in root.items_at("treatments") {
         let mut tree = base.clone();
-        let constants = root
-            .items_at("design.constants")
-            .iter()
-            .filter_map(|constant| {
-                Some((
-                    constant.get("key")?.string()?,
-                    constant.get("key")?.at,
-                    constant.get("value")?,
-                ))
-            });
+        let constants = constants.iter().filter_map(|constant| {
+            Some((
+                constant.get("key")?.string()?,
+                constant.get("key")?.at,
+                constant.get("value")?,
+            ))
+        });
         let own = treatment
             .entries()
             .iter()
@@ -74,16 +96,26 @@ fn experiment(files: &mut Files<'_>, root: &Node) -> Tests {
                 .iter()
                 .find(|entry| entry.key.replace('_', "-") == path.replace('_', "-"));
             let path = written.map_or(path, |entry| entry.key.clone());
+            files.replaced(&path, base.get(&path));
             tree.set(&path, at, value.clone());
         }
-        let name = treatment.get("name").and_then(Node::string);
-        tests.push(profile(&tree, name.unwrap_or_default())?);
+        let name = treatment.get("name");
+        files.mark(name);
+        let name = name.and_then(Node::string).unwrap_or_default();
+        tests.extend(profile(files, &tree, &name)?);
     }
     Ok(tests)
 }
 
 /// A deployment on Kubernetes; llmscen takes its model and its load.
 fn scenario(files: &mut Files<'_>, root: &Node) -> Tests {
+    for entry in root
+        .entries()
+        .iter()
+        .filter(|entry| entry.key != "scenario")
+    {
+        files.drop(&entry.key, &entry.value, DEPLOYED);
+    }
     let mut tests = Vec::new();
     for stack in root.items_at("scenario") {
         let (Some(harness), Some(name)) = (
@@ -96,16 +128,37 @@ fn scenario(files: &mut Files<'_>, root: &Node) -> Tests {
                 "the profile of the load",
             ));
         };
-        let base = find(files, harness, name)?;
-        let named = stack.get("name").and_then(Node::string);
-        let mut test = profile(&base, named.unwrap_or_default())?;
-        if let Some(model) = stack.get("model.name").and_then(Node::string) {
-            test.draft.set("target/model", model);
+        let (named, model) = (stack.get("name"), stack.get("model.name"));
+        for node in [Some(harness), Some(name), named, model] {
+            files.mark(node);
         }
-        tests.push(test);
+        for section in ["", "harness.", "model."] {
+            let within = match section {
+                "" => stack.entries(),
+                _ => stack.entries_at(section.trim_end_matches('.')),
+            };
+            for entry in within {
+                let path = format!("{section}{}", entry.key);
+                let known = ["name", "harness", "model", "harness.name", "model.name"];
+                if !known.contains(&path.as_str()) && path != "harness.experimentProfile" {
+                    files.drop(&path, &entry.value, DEPLOYED);
+                }
+            }
+        }
+        let base = find(files, harness, name)?;
+        let name = named.and_then(Node::string).unwrap_or_default();
+        let mut own = profile(files, &base, &name)?;
+        if let Some(model) = model.and_then(Node::string) {
+            for test in &mut own {
+                test.draft.set("target/model", model.as_str());
+            }
+        }
+        tests.extend(own);
     }
     Ok(tests)
 }
+
+const DEPLOYED: &str = "llm-d deploys it: llmscen measures the server at `target.url`";
 
 /// Reads a profile: it is in `workload/profiles/HARNESS` of the repository that the file is in.
 fn find(files: &mut Files<'_>, harness: &Node, name: &Node) -> Result<Node, Box<Mistake>> {
@@ -140,40 +193,57 @@ fn find(files: &mut Files<'_>, harness: &Node, name: &Node) -> Result<Node, Box<
         )
     };
     match read(&path, files.review) {
-        Ok(Some(node)) => Ok(node),
+        Ok(Some(node)) => {
+            files.read.push(node.clone());
+            Ok(node)
+        }
         Ok(None) => Err(broken("it is not YAML".to_owned())),
         Err(error) => Err(broken(error.to_string())),
     }
 }
 
-/// A profile, in the format of its harness.
-fn profile(root: &Node, name: String) -> Result<Test, Box<Mistake>> {
+/// A profile, in the format of its harness. `name`: that of its tests, unless they have their own.
+fn profile(files: &mut Files<'_>, root: &Node, name: &str) -> Tests {
     let (mut known, placeholders) = (root.clone(), placeholders(root));
     for path in &placeholders {
+        files.mark(root.get(path));
         known.set(path, root.at, Node::new(root.at, Data::Null));
     }
-    let mut draft = if inference_perf::recognizes(root) {
-        inference_perf::test(&known)?
+    let one = |draft: Draft| vec![Test::new("", draft)];
+    let mut tests = if inference_perf::recognizes(root) {
+        one(inference_perf::test(&known)?)
     } else if root.entry("executable").is_some() {
-        bench(&known)?
+        one(bench(&known)?)
     } else if guidellm::recognizes(root) {
-        guidellm::flat(&known)?.draft
+        guidellm::tests(files, &known)?
+    } else if aiperf::is_flat(root) {
+        one(aiperf::flat(&known)?)
     } else {
         return Err(mistake(
             root.at.before(),
             "a profile of a harness that is not supported",
-            "expected one of inference-perf, guidellm, vllm-benchmark or inferencemax",
+            "expected one of inference-perf, guidellm, aiperf, vllm-benchmark or inferencemax",
         ));
     };
-    if placeholders
+    let has_url = placeholders
         .iter()
-        .any(|path| path.ends_with("url") || path == "target")
-    {
-        let url = draft.get("target/url").and_then(Value::as_str);
-        let variable = format!("${{LLM_URL:-{}}}", url.unwrap_or_default());
-        draft.set_variable("target/url", &variable);
+        .any(|path| path.ends_with("url") || path.ends_with("target"));
+    for test in &mut tests {
+        if has_url {
+            let url = test.draft.get("target/url").and_then(Value::as_str);
+            let variable = format!("${{LLM_URL:-{}}}", url.unwrap_or_default());
+            test.draft.set_variable("target/url", &variable);
+        }
+        if !name.is_empty() {
+            let own = std::mem::take(&mut test.name);
+            test.name = match own.is_empty() {
+                true => name.to_owned(),
+                false => format!("{name}-{own}"),
+            };
+            test.parts = None;
+        }
     }
-    Ok(Test::new(name, draft))
+    Ok(tests)
 }
 
 /// The paths of texts that llm-d replaces: the URL and the model.

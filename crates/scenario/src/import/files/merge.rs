@@ -37,10 +37,12 @@ struct Group {
     accounts: Accounts,
 }
 
+/// `rest`: the parts of the file that are in no test.
 pub(super) fn merge(
     spec: &Spec,
     title: &str,
     tests: Vec<Test>,
+    rest: &[Account],
 ) -> Result<ImportedFile, ImportError> {
     let count = tests.len();
     let mut accounts = Accounts::default();
@@ -89,6 +91,7 @@ pub(super) fn merge(
             }));
         }
     }
+    accounts.add(rest);
     let several = groups.len() > 1;
     let scenarios = groups.into_iter().map(|mut group| {
         let first = match group.key.0.as_str() {
@@ -100,6 +103,7 @@ pub(super) fn merge(
             false => String::new(),
         };
         let mut own = std::mem::take(&mut group.accounts);
+        own.add(rest);
         let only = match group.names.as_slice() {
             [only] if !only.is_empty() => Some(only.clone()),
             _ => None,
@@ -147,10 +151,13 @@ fn scenario(group: Group) -> Map<String, Value> {
         mut rows,
         ..
     } = group;
-    relate_requests(&mut rows);
+    for path in ["load/requests", "load/sessions"] {
+        relate_to_users(path, &mut rows);
+    }
     let mut unique: Vec<Row> = Vec::new();
     for row in rows {
-        if !unique.iter().any(|known| known.leaves == row.leaves) {
+        // Tests with two names that differ only in what has no counterpart stay two.
+        if !unique.contains(&row) {
             unique.push(row);
         }
     }
@@ -171,7 +178,7 @@ fn scenario(group: Group) -> Map<String, Value> {
     for (path, value) in fixed.iter().chain(shared) {
         set(&mut tree, path, value.clone());
     }
-    if differing.is_empty() {
+    if differing.is_empty() && rows.len() == 1 {
         return tree;
     }
     // Named tests keep their names, unless they are steps of a ladder.
@@ -191,10 +198,10 @@ fn scenario(group: Group) -> Map<String, Value> {
     tree
 }
 
-/// Writes ten requests per user as `10x`, where every case has the same multiple.
-fn relate_requests(rows: &mut [Row]) {
+/// Writes ten requests or sessions per user as `10x`, where every case has the same multiple.
+fn relate_to_users(path: &str, rows: &mut [Row]) {
     let multiple = |row: &Row| {
-        let (requests, users) = (row.get("load/requests")?, row.get("load/concurrency")?);
+        let (requests, users) = (row.get(path)?, row.get("load/concurrency")?);
         let (requests, users) = (
             requests.as_u64()?,
             users.as_u64().filter(|users| *users > 0)?,
@@ -204,16 +211,14 @@ fn relate_requests(rows: &mut [Row]) {
     let Some(first) = rows.first().and_then(multiple) else {
         return;
     };
-    let differ = rows
-        .iter()
-        .any(|row| row.get("load/requests") != rows[0].get("load/requests"));
+    let differ = rows.iter().any(|row| row.get(path) != rows[0].get(path));
     if !differ || rows.iter().any(|row| multiple(row) != Some(first)) {
         return;
     }
     for (_, value) in rows
         .iter_mut()
         .flat_map(|row| &mut row.leaves)
-        .filter(|(path, _)| path == "load/requests")
+        .filter(|(known, _)| known == path)
     {
         *value = json!(format!("{first}x"));
     }
@@ -278,24 +283,30 @@ fn cells(tree: &mut Map<String, Value>, differing: &[&str], rows: &[Row]) {
         .zip(&parts)
         .enumerate()
     {
-        if paths.is_empty() {
+        let of_part = if named { index } else { 1 };
+        let twins = (named || index == 0) && has_twins(rows, of_part);
+        if paths.is_empty() && !twins {
             continue;
         }
         let mut patches: Vec<(Leaves, String)> = Vec::new();
+        let mut wanted_names: Vec<Option<&String>> = Vec::new();
         for row in rows {
             let own: Leaves = paths
                 .iter()
                 .filter_map(|path| Some(((*path).to_owned(), row.get(path)?.clone())))
                 .collect();
-            let known = patches.iter().find(|(known, _)| *known == own);
+            let mut known = patches.iter().zip(&wanted_names);
+            let name = row.names[of_part].as_ref();
+            let known =
+                known.find(|((known, _), other)| *known == own && (!twins || **other == name));
             let called = match known {
-                Some((_, called)) => called.clone(),
+                Some(((_, called), _)) => called.clone(),
                 None => {
-                    let of_part = if named { index } else { 1 };
                     let wanted = row.names[of_part].as_deref().map(patch_name);
                     let wanted = wanted.unwrap_or_else(|| label(&own));
                     let called = unused(&wanted, &patches);
                     patches.push((own, called.clone()));
+                    wanted_names.push(name);
                     called
                 }
             };
@@ -313,6 +324,14 @@ fn cells(tree: &mut Map<String, Value>, differing: &[&str], rows: &[Row]) {
     if !matrix.is_empty() {
         tree.insert("matrix".to_owned(), Value::Object(matrix));
     }
+}
+
+/// Whether tests of different names have the same values.
+fn has_twins(rows: &[Row], of_part: usize) -> bool {
+    let pairs = rows.iter().enumerate();
+    let mut pairs =
+        pairs.flat_map(|(index, row)| rows.iter().take(index).map(move |earlier| (row, earlier)));
+    pairs.any(|(a, b)| a.leaves == b.leaves && a.names[of_part] != b.names[of_part])
 }
 
 /// Whether a load is a ladder: some cases differ in nothing else.

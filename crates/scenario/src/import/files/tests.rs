@@ -30,7 +30,7 @@ fn cases(yaml: &str) -> usize {
 /// Each file with its format, and the number of cases of each scenario that it becomes.
 const PLANS: [(&str, &str, &[usize]); 14] = [
     ("serving-tests.json", "vllm-serving-tests", &[6]),
-    ("serving-tests-rates.json", "vllm-serving-tests", &[4, 4]),
+    ("serving-tests-rates.json", "vllm-serving-tests", &[8, 4]),
     ("perf-eval.yaml", "vllm-perf-eval", &[4]),
     ("inference-perf.yml", "inference-perf", &[1]),
     ("aiperf.yaml", "aiperf", &[6]),
@@ -173,6 +173,281 @@ fn an_unknown_field_is_listed_with_a_hint() {
         .unwrap();
     assert_eq!(
         account.note.as_deref(),
-        Some("unknown field; did you mean `max-seconds`?")
+        Some("not understood; did you mean `max-seconds`?")
     );
+}
+
+/// The files of `tests/imports/plans` with one key more in one of their mappings, as JSON, and the path of that mapping.
+fn with_unknown_keys(value: &serde_json::Value) -> Vec<(String, serde_json::Value)> {
+    fn paths(value: &serde_json::Value, path: &str, found: &mut Vec<String>) {
+        match value {
+            serde_json::Value::Object(fields) => {
+                found.push(path.to_owned());
+                for (key, value) in fields {
+                    let key = key.replace('~', "~0").replace('/', "~1");
+                    paths(value, &format!("{path}/{key}"), found);
+                }
+            }
+            serde_json::Value::Array(items) => {
+                for (index, value) in items.iter().enumerate() {
+                    paths(value, &format!("{path}/{index}"), found);
+                }
+            }
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    paths(value, "", &mut found);
+    let with = |path: String| {
+        let mut changed = value.clone();
+        if let Some(serde_json::Value::Object(fields)) = changed.pointer_mut(&path) {
+            fields.insert("zz_unknown".to_owned(), serde_json::json!(7));
+        }
+        (path, changed)
+    };
+    found.into_iter().map(with).collect()
+}
+
+#[test]
+fn an_unknown_key_at_any_level_is_named_or_refused() {
+    let mut silent = Vec::new();
+    let mut count = 0;
+    for (name, ..) in PLANS {
+        let text = std::fs::read_to_string(plan(name)).unwrap();
+        let value: serde_json::Value = serde_yaml::from_str(&text).unwrap();
+        let folder = tempfile::tempdir_in(plan(name).parent().unwrap()).unwrap();
+        for (level, changed) in with_unknown_keys(&value) {
+            count += 1;
+            let path = folder.path().join("plan.yaml");
+            std::fs::write(&path, changed.to_string()).unwrap();
+            if let Ok(imported) = import_file(&path, None, &[]) {
+                let named = imported
+                    .scenarios
+                    .iter()
+                    .any(|scenario| scenario.yaml.contains("zz_unknown"));
+                // Or the whole block around it has no counterpart.
+                let fields: Vec<String> = level.split('/').skip(1).map(str::to_owned).collect();
+                let refused = imported.accounts.iter().any(|account| {
+                    let last = account.flag.split('.').next_back().unwrap_or_default();
+                    account.keys.is_empty() && fields.iter().any(|field| field == last)
+                });
+                if !named && !refused {
+                    silent.push(format!("{name}{level}"));
+                }
+            }
+        }
+    }
+    assert!(count > 130, "{count} levels");
+    assert!(
+        silent.is_empty(),
+        "{} of {count}: {silent:#?}",
+        silent.len()
+    );
+}
+
+/// A file, texts that its scenarios have, and whether they lack a part of the load.
+fn becomes(content: &str, parts: &[&str], cases_of_all: usize, loses_load: bool) {
+    let imported = text(content, None).unwrap_or_else(|error| panic!("{content}\n{error}"));
+    let all: Vec<&str> = imported
+        .scenarios
+        .iter()
+        .map(|one| one.yaml.as_str())
+        .collect();
+    let all = all.join("---\n");
+    for part in parts {
+        assert!(all.contains(part), "`{part}` is not in\n{all}");
+    }
+    let counts = imported.scenarios.iter().map(|one| cases(&one.yaml));
+    assert_eq!(counts.sum::<usize>(), cases_of_all, "{all}");
+    let lost: Vec<&Account> = imported
+        .accounts
+        .iter()
+        .filter(|one| one.loses_load)
+        .collect();
+    assert_eq!(!lost.is_empty(), loses_load, "{lost:#?}");
+}
+
+const AIPERF: &str = "benchmark:\n  model: m\n  endpoint: { url: 'http://h:8000', type: chat }\n  dataset: { type: synthetic, prompts: { isl: 100, osl: 10 } }\n";
+
+#[test]
+fn every_phase_and_every_point_of_a_sweep_is_a_case() {
+    let phases = "  phases:\n  - { name: low, kind: profiling, type: concurrency, concurrency: 2, requests: 20 }\n  - { name: high, kind: profiling, type: concurrency, concurrency: 9, requests: 90 }\n";
+    becomes(&format!("{AIPERF}{phases}"), &["10x"], 2, false);
+    let phase = "  phases: [{ name: p, kind: profiling, type: concurrency, concurrency: 2, requests: 20 }]\n";
+    let sweep = "sweep: { type: grid, variables: { phases.profiling.concurrency: [1, 2, 3], dataset.prompts.osl: [4, 5, 6] } }\n";
+    becomes(&format!("{AIPERF}{phase}{sweep}"), &[], 9, false);
+    let odd = sweep.replace("type: grid", "type: grid, seeds: [1, 2]");
+    becomes(
+        &format!("{AIPERF}{phase}{odd}"),
+        &["sweep.seeds", "not understood, 2 values"],
+        9,
+        true,
+    );
+    let none = text(
+        &format!("{AIPERF}{phase}sweep: {{ type: grid, axes: {{ a: [1] }} }}\n"),
+        None,
+    );
+    assert!(
+        none.unwrap_err()
+            .to_string()
+            .contains("a sweep without parameters")
+    );
+}
+
+#[test]
+fn jobs_sweeps_and_older_files_of_aiperf_are_read() {
+    let body = AIPERF.replace('\n', "\n  ");
+    let phase = "  phases: { profiling: { type: concurrency, concurrency: 2, requests: 20 } }\n";
+    becomes(
+        &format!(
+            "apiVersion: v1\nkind: AIPerfSweep\nspec:\n  {}{phase}  sweep: {{ type: grid, parameters: {{ concurrency: [1, 2] }} }}\n",
+            body.trim_end().to_owned() + "\n  "
+        ),
+        &[],
+        2,
+        false,
+    );
+    let older = "model: m\nendpoint: { url: 'http://h:8000', type: chat }\ndataset: { type: synthetic, prompts: { isl: 100, osl: 10 } }\nphases: { profiling: { type: concurrency, concurrency: 2, requests: 20 } }\nserverMetrics: { urls: ['http://h:8000/metrics'] }\n";
+    becomes(older, &["concurrency: 2", "requests: 20"], 1, false);
+    becomes(
+        &format!(
+            "{AIPERF}  serverMetrics: {{ urls: ['http://h:8000/metrics'] }}\n  phases: {{ profiling: {{ type: concurrency, concurrency: 2, requests: 20 }} }}\n"
+        ),
+        &["metrics:", "http://h:8000/metrics"],
+        1,
+        false,
+    );
+}
+
+const INFERENCE_PERF: &str = "api: { type: chat, streaming: true }\nserver: { type: vllm, model_name: m, base_url: 'http://h:8000' }\n";
+
+#[test]
+fn workloads_of_inference_perf_keep_their_lengths_and_sessions() {
+    let stage = "load: { type: constant, stages: [{ rate: 2, duration: 30 }] }\n";
+    becomes(
+        &format!(
+            "{INFERENCE_PERF}{stage}data: {{ type: shared_prefix, shared_prefix: {{ num_unique_system_prompts: 150, num_users_per_system_prompt: 7, system_prompt_len: 100, question_len: 50, output_len: 20 }} }}\n"
+        ),
+        &["groups: 150", "per_group: 7"],
+        1,
+        false,
+    );
+    becomes(
+        &format!(
+            "{INFERENCE_PERF}{stage}data: {{ type: shareGPT, input_distribution: {{ min: 10, max: 1024 }} }}\n"
+        ),
+        &[
+            "from: item.output_tokens",
+            "min: 10",
+            "max: 1024",
+            "ignore_eos: true",
+        ],
+        1,
+        false,
+    );
+    let users =
+        "load: { type: concurrent, stages: [{ concurrency_level: 4, num_requests: 40 }] }\n";
+    becomes(
+        &format!(
+            "{INFERENCE_PERF}{users}data: {{ type: conversation_replay, conversation_replay: {{ num_conversations: 10, shared_system_prompt_len: 100, turns_per_conversation: {{ type: uniform, min: 2, max: 6 }}, input_tokens_per_turn: {{ type: normal, mean: 50, std_dev: 5, min: 10, max: 90 }}, output_tokens_per_turn: 20, tool_call_latency_sec: 2, odd: 1 }} }}\n"
+        ),
+        &[
+            "not understood: odd",
+            "turns:",
+            "think_time: 2s",
+            "shared_prefix: 100",
+            "max_tokens: 20",
+        ],
+        1,
+        true,
+    );
+    for (kind, layout) in [("otel_trace_replay", "otel"), ("weka_trace_replay", "weka")] {
+        becomes(
+            &format!(
+                "{INFERENCE_PERF}{users}data: {{ type: {kind}, {kind}: {{ trace_files: [t.jsonl] }} }}\n"
+            ),
+            &["kind: trace", "path: t.jsonl", &format!("layout: {layout}")],
+            1,
+            false,
+        );
+    }
+    becomes(
+        &format!(
+            "{INFERENCE_PERF}load: {{ type: trace_replay, trace: {{ file: a.csv, format: AzurePublicDataset }} }}\ndata: {{ type: random, input_distribution: {{ mean: 100, std_dev: 5 }}, output_distribution: {{ mean: 10, std_dev: 1 }} }}\n"
+        ),
+        &["trace:", "path: a.csv", "layout: azure"],
+        1,
+        false,
+    );
+    becomes(
+        &format!(
+            "{INFERENCE_PERF}load: {{ type: constant, interval: 5, stages: [{{ rate: 2, duration: 30, odd: 1 }}, {{ rate: 4, duration: 30 }}] }}\ndata: {{ type: mock }}\n"
+        ),
+        &["rate: 0/s", "for: 5s", "not understood: odd"],
+        1,
+        true,
+    );
+}
+
+#[test]
+fn agents_and_twins_of_inferencex_are_named() {
+    let entry = |name: &str, precision: &str, more: &str| {
+        format!(
+            "{name}:\n  image: i\n  model: m\n  precision: {precision}\n  framework: vllm\n  runner: h200\n  scenarios:\n    fixed-seq-len: [{{ isl: 1024, osl: 512, search-space: [{{ tp: 4, conc-list: [4, 8] }}] }}]\n{more}"
+        )
+    };
+    becomes(
+        &(entry("a", "fp8", "") + &entry("b", "fp4", "")),
+        &["a-tp4: {}", "b-tp4: {}"],
+        4,
+        false,
+    );
+    becomes(
+        &entry(
+            "a",
+            "fp8",
+            "    agentic-coding: [{ duration: 600, search-space: [{ tp: 8, conc-list: [1] }] }]\n",
+        ),
+        &["a.scenarios.agentic-coding", "layout: weka"],
+        2,
+        true,
+    );
+}
+
+#[test]
+fn overrides_of_guidellm_reach_into_lists() {
+    let spec = "spec:\n  backend: { kind: openai_http, target: 'http://h:8000', model: m }\n  profile: { kind: concurrent, streams: 4 }\n  data: { kind: synthetic_text, prompt_tokens: 100, output_tokens: 10, turns: 5, prefix_buckets: [{ prefix_count: 3, prefix_tokens: 60, bucket_weight: 100 }] }\n  constraints: [{ kind: max_requests, count: 10 }]\n";
+    becomes(
+        &format!(
+            "{spec}benchmarks: [{{ profile.streams: 4, 'constraints[0].count': 40 }}, {{ profile.streams: 9, 'constraints[0].count': 90 }}]\n"
+        ),
+        &[
+            "kind: prefix",
+            "groups: 3",
+            "prefix_tokens: 60",
+            "count: 5",
+            "sessions: 2x",
+        ],
+        2,
+        false,
+    );
+}
+
+#[test]
+fn a_test_without_a_load_is_an_error() {
+    let error = text(
+        "executable: benchmark_serving.py\nmodel: REPLACE_ENV_M\n",
+        None,
+    );
+    let error = error.unwrap_err().to_string();
+    assert!(
+        error.contains("no field of this test says how requests are sent"),
+        "{error}"
+    );
+}
+
+#[test]
+fn repetitions_of_perf_eval_are_rounds() {
+    let file = "name: default\nvllm: { model: org/m-7b, serve_args: '--max-model-len 4096' }\nvllm_bench:\n  configs:\n  - { name: chat, dataset: random, input_len: 100, output_len: 10, num_prompts: 20, max_concurrency: 2, repetitions: 3 }\n";
+    becomes(file, &["name: chat", "rounds: 3"], 1, false);
 }

@@ -37,10 +37,32 @@ const FIELDS: [&str; 6] = [
     "client_parameters",
 ];
 
-pub(super) fn serving_tests(_: &mut Files<'_>, root: &Node) -> Tests {
+pub(super) fn serving_tests(files: &mut Files<'_>, root: &Node) -> Tests {
     let defaults = root.get("defaults");
     let mut tests = Vec::new();
-    for test in root.items().iter().chain(root.items_at("tests")) {
+    for (index, test) in root
+        .items()
+        .iter()
+        .chain(root.items_at("tests"))
+        .enumerate()
+    {
+        for key in [
+            "server_parameters",
+            "client_parameters",
+            "server_environment_variables",
+        ] {
+            // The values that the test overrides, which are shared with other tests.
+            for entry in defaults
+                .filter(|_| index == 0)
+                .map(|node| node.entries_at(key))
+                .unwrap_or_default()
+            {
+                files.mark(Some(&entry.value));
+            }
+        }
+        for key in ["qps_list", "max_concurrency_list"] {
+            files.mark(defaults.and_then(|node| node.get(key)));
+        }
         let named = test.get("test_name").and_then(Node::string);
         let Some(name) = named else {
             return Err(mistake(
@@ -54,20 +76,35 @@ pub(super) fn serving_tests(_: &mut Files<'_>, root: &Node) -> Tests {
             Some(rates) if !rates.is_empty() => rates,
             _ => vec!["inf".to_owned()],
         };
+        let users = one("max_concurrency_list").map(values).unwrap_or_default();
         for rate in &rates {
-            let draft = serving_test(test, defaults, rate)?;
-            // One ladder cannot have both users and rates.
-            let closed = draft.get("load/concurrency").is_some();
-            tests.push(Test {
-                group: if closed { "concurrency" } else { "rate" }.to_owned(),
-                ..Test::new(name.clone(), draft)
-            });
+            // At a rate, each number of users is a limit of its own.
+            let caps: Vec<Option<&str>> = match rate.as_str() {
+                "inf" => vec![None],
+                _ if users.is_empty() => vec![None],
+                _ => users.iter().map(|users| Some(users.as_str())).collect(),
+            };
+            for cap in caps {
+                let draft = serving_test(test, defaults, rate, cap)?;
+                // One ladder cannot have both users and rates.
+                let closed = draft.get("load/concurrency").is_some();
+                tests.push(Test {
+                    group: if closed { "concurrency" } else { "rate" }.to_owned(),
+                    ..Test::new(name.clone(), draft)
+                });
+            }
         }
     }
     Ok(tests)
 }
 
-fn serving_test(test: &Node, defaults: Option<&Node>, rate: &str) -> Result<Draft, Box<Mistake>> {
+/// `cap`: the requests in flight of an open loop.
+fn serving_test(
+    test: &Node,
+    defaults: Option<&Node>,
+    rate: &str,
+    cap: Option<&str>,
+) -> Result<Draft, Box<Mistake>> {
     let command = bench_serve();
     let one = |key: &str| test.get(key).or_else(|| defaults?.get(key));
     let mut fields = Fields::new(test.at);
@@ -93,8 +130,17 @@ fn serving_test(test: &Node, defaults: Option<&Node>, rate: &str) -> Result<Draf
         }
     }
     let users = one("max_concurrency_list");
-    if let Some(users) = users {
-        fields.flag(command, "--max-concurrency", "max_concurrency_list", users);
+    let limit = command
+        .flags()
+        .find(|flag| flag.is_among("--max-concurrency"));
+    match (users, cap, limit) {
+        (Some(users), Some(cap), Some(flag)) => {
+            fields.push(flag, "max_concurrency_list", vec![cap.to_owned()], users.at);
+        }
+        (Some(users), ..) => {
+            fields.flag(command, "--max-concurrency", "max_concurrency_list", users);
+        }
+        _ => {}
     }
     let server = merged("server_parameters", defaults, test);
     for entry in &server {
@@ -205,10 +251,16 @@ pub(super) fn is_perf_eval(root: &Node) -> bool {
             .any(|key| root.get(key).is_some())
 }
 
-const GRADED: &str = "answers are not graded";
+const GRADED: &str = "see `request.expect` and `match_rate`";
 const RUNNER: &str = "a setting of the pipeline that starts the workload";
 
-pub(super) fn perf_eval(_: &mut Files<'_>, root: &Node) -> Tests {
+pub(super) fn perf_eval(files: &mut Files<'_>, root: &Node) -> Tests {
+    // Workloads of several models have the same name.
+    let model = root
+        .get("vllm.model")
+        .and_then(Node::string)
+        .unwrap_or_default();
+    files.title = model.rsplit('/').next().unwrap_or_default().to_owned();
     let configs = root.items_at("vllm_bench.configs");
     if configs.is_empty() {
         return Err(mistake(
@@ -275,9 +327,17 @@ fn perf_eval_config(
             _ => fields.dropped(&path, &entry.value, RUNNER),
         }
     }
-    if let Some(metadata) = root.get("vllm_bench.metadata") {
-        let reason = "a label of perf-eval's dashboard";
-        fields.dropped("vllm_bench.metadata", metadata, reason);
+    for entry in root.entries_at("vllm_bench") {
+        let path = format!("vllm_bench.{}", entry.key);
+        match entry.key.as_str() {
+            "configs" => {}
+            "metadata" => {
+                let reason = "a label of perf-eval's dashboard; see `labels`";
+                fields.dropped(&path, &entry.value, reason);
+            }
+            "repetitions" => fields.placed(&path, &entry.value, "rounds"),
+            _ => fields.lost(&path, &entry.value, "not understood"),
+        }
     }
     for entry in config.entries() {
         let path = format!("vllm_bench.configs.{}", entry.key);
@@ -293,6 +353,10 @@ fn perf_eval_config(
                 }
                 continue;
             }
+            "repetitions" => {
+                fields.placed(&path, &entry.value, "rounds");
+                continue;
+            }
             "dataset" => "--dataset-name",
             "input_len" => "--random-input-len",
             "output_len" => "--random-output-len",
@@ -300,7 +364,18 @@ fn perf_eval_config(
         };
         fields.flag(command, flag, &path, &entry.value);
     }
+    for node in [root.get("name"), root.get("vllm")] {
+        if let Some(node) = node.filter(|node| node.entries().is_empty()) {
+            fields.mark(Some(node));
+        }
+    }
     let mut draft = fields.translate(translate)?;
+    let rounds = config
+        .get("repetitions")
+        .or_else(|| root.get("vllm_bench.repetitions"));
+    if let Some(rounds) = rounds.and_then(Node::integer) {
+        draft.set("rounds", rounds);
+    }
     if config
         .get("backend")
         .is_some_and(|backend| backend.text().as_deref() == Some("openai-chat"))
