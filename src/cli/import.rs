@@ -146,7 +146,8 @@ fn losses(accounts: &[Account]) -> String {
     let mut text = "parts of the load have no counterpart, so nothing was written:".to_owned();
     for one in lost.iter().take(LISTED) {
         let why = one.note.as_deref().unwrap_or_default();
-        text.push_str(&format!("\n  {}: {why}", one.flag));
+        let field = one.flag.split(' ').next().unwrap_or_default();
+        text.push_str(&format!("\n  {field}: {why}"));
     }
     if lost.len() > LISTED {
         text.push_str(&format!("\n  and {} more", lost.len() - LISTED));

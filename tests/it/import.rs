@@ -220,3 +220,31 @@ fn a_file_without_a_known_format_is_refused() {
     let unknown = lab.llmscen(&["import", "k6", "--", "run"]).expect(2);
     assert!(unknown.err.contains("unknown tool `k6`"), "{}", unknown.err);
 }
+
+#[test]
+fn a_plan_file_that_would_lose_load_is_written_with_lossy_alone() {
+    let lab = Lab::new();
+    lab.file(
+        "p.yaml",
+        "api: { type: chat }\nserver: { base_url: 'http://h:8000' }\nload: { type: constant, stages: [{ rate: 2, duration: 30 }] }\n\
+         data: { type: mock }\nagents: [{ name: a }, { name: b }]\n",
+    );
+    let refused = lab
+        .llmscen(&["import", "p.yaml", "--to", "new/s.yaml"])
+        .expect(2);
+    for part in ["nothing was written", "agents", "not understood", "--lossy"] {
+        assert!(
+            refused.err.contains(part),
+            "`{part}` is not in {}",
+            refused.err
+        );
+    }
+    assert!(!lab.path().join("new").exists());
+    lab.llmscen(&["import", "p.yaml", "--to", "new/s.yaml", "--lossy"])
+        .expect(0);
+    let head = lab.text("new/s.yaml");
+    assert!(
+        head.contains("#   agents") && head.contains("not understood"),
+        "{head}"
+    );
+}

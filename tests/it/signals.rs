@@ -175,3 +175,25 @@ fn the_simulator_serves_where_it_says_until_a_signal_ends_it() {
         (&0.into(), &"done".into())
     );
 }
+
+#[test]
+fn a_signal_ends_the_reading_of_a_log() {
+    let lab = Lab::new();
+    let row = "{\"session_id\": \"s\", \"timestamp\": 0, \"input_length\": 3, \"output_length\": 1, \"hash_ids\": [1]}\n";
+    lab.file("log.jsonl", row.repeat(400_000));
+    lab.file(
+        "s.yaml",
+        "version: 1\nname: s\ntarget: { url: simulator }\nload: { concurrency: 1, duration: 60s }\n\
+         dataset: { kind: trace, path: log.jsonl, tokenizer: builtin, turns: {} }\n",
+    );
+    let child = lab.spawn(&["run", "s.yaml", "--output", "out"]);
+    std::thread::sleep(Duration::from_secs(3));
+    signal(&child, Signal::TERM);
+    let ran = finish(child).expect(130);
+    assert!(
+        ran.err.contains("stopped before the first request"),
+        "{}",
+        ran.err
+    );
+    assert!(!lab.path().join("out").exists());
+}

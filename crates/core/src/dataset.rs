@@ -161,6 +161,8 @@ pub struct TraceSpec {
     pub model_mapping: BTreeMap<String, String>,
     /// Request exactly the logged output length: sets `max_tokens`, `min_tokens` and `ignore_eos`.
     pub match_output_length: bool,
+    /// The logged output lengths are not used: `request.max_tokens` limits the replies.
+    pub ignores_output: bool,
     /// Tokens of a block that has one of the `hash_ids`; None: as usual for the layout.
     pub block_tokens: Option<u64>,
     /// What the rows of a session are; None: detected.

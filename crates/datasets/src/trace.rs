@@ -313,7 +313,7 @@ impl Trace {
                     tokens: Some(tokens),
                     approximate: generator.tokenizer.approximate(),
                     cacheable_tokens: repeated.and_then(|repeated| repeated.get(turn.row).copied()),
-                    max_tokens: Some(*output),
+                    max_tokens: Some(*output).filter(|_| !self.spec.ignores_output),
                     sampling: self.exact_output(*output),
                     model: mapped(turn.entry.model.as_deref()),
                     ..Prompt::default()

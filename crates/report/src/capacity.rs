@@ -455,6 +455,9 @@ fn of_ladder<'a>(labels: Labels, mut cases: Vec<&'a CaseReport>, unit: &str) -> 
         })
     };
     let range = match (best, cases.get(passed)) {
+        (_, Some(next)) if next.counts.scheduled == 0 => {
+            format!("{} was not measured", text(Some(next)))
+        }
         (None, next) => format!("{} does not pass", text(next)),
         (Some(_), None) if cases.iter().all(|case| unmet(case, true).next().is_none()) => {
             "the whole ladder passes".to_owned()

@@ -7,6 +7,7 @@ use crate::objectives::{limit_text, subject_mark};
 use crate::search;
 use crate::table::Emphasis;
 use llmscen_core::check::{Ruling, Verdict};
+use llmscen_core::metric::Metric;
 use llmscen_core::outcome::{Failure, FailureKind};
 use llmscen_core::report::{
     ANSWERS_CACHED, CACHED, CaseReport, IDLE, OFF_PLAN, Report, RunVerdict,
@@ -71,14 +72,18 @@ pub(crate) fn paragraphs(report: &Report) -> Vec<String> {
 fn inconclusive_action(report: &Report) -> String {
     let open = verdicts_with(report, Ruling::Inconclusive);
     let count = counted(open.len(), "objective");
-    // Samples are requests, gaps or rounds; the load grows by the same factor.
-    let requests = open.iter().filter_map(|(case, verdict)| {
+    // Samples are requests, gaps or rounds; the load grows by the same factor. Conversations are counted whole.
+    let needed = open.iter().filter_map(|(case, verdict)| {
         verdict.need?;
-        Some((case.counts.scheduled as f64 * needed_factor(verdict)).ceil() as u64)
+        let (unit, sent) = match case.scalars.contains_key(&Metric::SessionThroughput) {
+            true => ("sessions", case.counts.arrivals),
+            false => ("requests", case.counts.scheduled),
+        };
+        Some(((sent as f64 * needed_factor(verdict)).ceil() as u64, unit))
     });
-    match requests.max() {
-        Some(requests) => format!(
-            "Inconclusive: about {requests} requests per case would decide {count}; set `load.requests: {requests}` or a longer `load.duration`."
+    match needed.max() {
+        Some((needed, unit)) => format!(
+            "Inconclusive: about {needed} {unit} per case would decide {count}; set `load.{unit}: {needed}` or a longer `load.duration`."
         ),
         None => format!("Inconclusive: {}", inconclusive_reason(report)),
     }

@@ -8,7 +8,7 @@ use llmscen_core::check::{Check, Confidence};
 use llmscen_core::dataset::Source;
 use llmscen_core::distribution::{Family, Measure};
 use llmscen_core::label::{Scalar, VARIANT, WORKLOAD};
-use llmscen_core::load::{AtLimit, Load, MaxInFlight, Warmup};
+use llmscen_core::load::{AtLimit, Load, MaxInFlight, Shape, Warmup};
 use llmscen_core::plan::{Case, Plan};
 use llmscen_core::request::{CancelWhen, Quantity};
 use llmscen_core::schedule::halving::groups;
@@ -271,11 +271,11 @@ fn describe_load(load: &Load) -> String {
 fn measured_extent(load: &Load) -> String {
     let count = load.requests.map(|count| count.to_string());
     let span = load.sending_duration().map(|span| millis(span.millis()));
-    count
-        .into_iter()
-        .chain(span)
-        .collect::<Vec<_>>()
-        .join(" or ")
+    let ends: Vec<String> = count.into_iter().chain(span).collect();
+    match ends.is_empty() && matches!(load.shape, Shape::Replay { .. }) {
+        true => "whole log".to_owned(),
+        false => ends.join(" or "),
+    }
 }
 
 fn warmup(load: &Load) -> String {
@@ -474,7 +474,7 @@ fn describe_check(check: &Check) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use llmscen_core::load::{Arrival, Shape};
+    use llmscen_core::load::Arrival;
     use llmscen_core::units::Nanos;
 
     #[test]

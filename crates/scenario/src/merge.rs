@@ -7,6 +7,7 @@ use crate::sections::scenario::SCENARIO;
 use crate::source::{COMMAND_LINE, scenarios_near};
 use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Entry, Node, Span};
+use crate::values::distribution::family_of;
 use crate::vars::Variables;
 use crate::{Input, files, patches, sweep};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -276,9 +277,24 @@ pub(crate) fn replace(root: &mut Node, over: Node) {
     spell_out(root, &SCENARIO);
 }
 
+/// Whether two mappings are distributions of different families. A distribution is one value.
+fn is_other_distribution(base: &[Entry], over: &[Entry]) -> bool {
+    let families = family_of(base).zip(family_of(over));
+    families.is_some_and(|(base, over)| base != over)
+}
+
 /// Merges mappings; everything else is replaced.
 pub(crate) fn merge_nodes(base: Node, over: Node) -> Node {
     match (base.data, over.data) {
+        (Data::Map(entries), Data::Map(over_entries))
+            if is_other_distribution(&entries, &over_entries) =>
+        {
+            Node {
+                data: Data::Map(over_entries),
+                at: over.at,
+                parts: over.parts,
+            }
+        }
         (Data::Map(mut entries), Data::Map(over_entries)) => {
             let index: HashMap<String, usize> = entries
                 .iter()
@@ -293,7 +309,11 @@ pub(crate) fn merge_nodes(base: Node, over: Node) -> Node {
                             Node::new(over.at, Data::Null),
                         );
                         entries[index] = Entry {
-                            value: merge_nodes(known, entry.value),
+                            // A body is one value.
+                            value: match entry.key.as_str() {
+                                "template" => entry.value,
+                                _ => merge_nodes(known, entry.value),
+                            },
                             ..entry
                         };
                     }

@@ -29,9 +29,11 @@ struct Writer<'r> {
     known: Vec<String>,
 }
 
-/// Whether the value of a header may be a secret, whatever its name.
+/// Whether the value of a header may be a secret, whatever its name; that of an objective of a gateway is none.
 fn is_secret_header(name: &str, value: &Node) -> bool {
-    !USUAL_HEADERS.contains(&name.to_lowercase().as_str())
+    let name = name.to_lowercase();
+    !USUAL_HEADERS.contains(&name.as_str())
+        && !name.ends_with("-objective")
         && value.text().is_some_and(|text| is_distinct(&text))
 }
 

@@ -244,7 +244,8 @@ fn parse_rows(matrix: &Node, word: &str) -> Vec<Point> {
         .collect()
 }
 
-/// Keeps the cases that match one of the rows for their variant and workload; cases without such a row stay.
+/// Keeps the cases that match one of the rows for their variant and workload. Cases without such a row stay, unless a row has names
+/// alone: then the rows list all pairs.
 fn keep_only(points: &mut Vec<Point>, rows: &[Point], review: &mut Review) {
     let names = |row: &Point| -> Point {
         let is_name = |setting: &&Setting| kind_of_axis(&setting.path).is_some();
@@ -263,12 +264,13 @@ fn keep_only(points: &mut Vec<Point>, rows: &[Point], review: &mut Review) {
             );
         }
     }
+    let lists_pairs = rows.iter().any(|(names, row)| names.len() == row.len());
     points.retain(|point| {
         let mut own = rows
             .iter()
             .filter(|(names, _)| is_in_row(point, names))
             .peekable();
-        own.peek().is_none() || own.any(|(_, row)| is_in_row(point, row))
+        own.peek().is_none() && !lists_pairs || own.any(|(_, row)| is_in_row(point, row))
     });
 }
 

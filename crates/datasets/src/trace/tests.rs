@@ -261,6 +261,15 @@ fn outputs_are_matched_where_that_is_asked_for() {
             .sampling
             .is_empty()
     );
+    let of_request = TraceSpec {
+        ignores_output: true,
+        ..TraceSpec::default()
+    };
+    let own = |trace| prompt(prompts(AZURE, trace).as_ref(), 1).max_tokens;
+    assert_eq!(
+        [own(TraceSpec::default()), own(of_request)],
+        [Some(10), None]
+    );
     let whole = prompt(prompts(WORKLOAD, trace.clone()).as_ref(), 1);
     assert_eq!(
         whole.body.map(Value::Object),

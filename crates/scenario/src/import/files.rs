@@ -624,6 +624,40 @@ impl Fields {
 /// scenario, or the reason why they have no counterpart. A path that is not listed is itself the name of a flag.
 type Table = &'static [(&'static str, &'static str)];
 
+/// The value at a path in which `[2]` selects an item of a list.
+fn value_at<'n>(node: &'n Node, path: &str) -> Option<&'n Node> {
+    let Some((list, rest)) = path.split_once('[') else {
+        return node.get(path);
+    };
+    let (index, rest) = rest.split_once(']')?;
+    let item = node.get(list)?.items().get(index.parse::<usize>().ok()?)?;
+    match rest.strip_prefix('.') {
+        Some(rest) => value_at(item, rest),
+        None => Some(item),
+    }
+}
+
+/// Sets a value at such a path.
+fn replace(node: &mut Node, path: &str, key_at: Span, value: &Node) {
+    let Some((list, rest)) = path.split_once('[') else {
+        return node.set(path, key_at, value.clone());
+    };
+    let Some((index, rest)) = rest.split_once(']') else {
+        return;
+    };
+    let whole = node.get(list).map(|node| (node.at, node.items().to_vec()));
+    let (Some((at, mut items)), Ok(index)) = (whole, index.parse::<usize>()) else {
+        return;
+    };
+    if let Some(item) = items.get_mut(index) {
+        match rest.strip_prefix('.') {
+            Some(rest) => replace(item, rest, key_at, value),
+            None => *item = value.clone(),
+        }
+    }
+    node.set(list, key_at, Node::new(at, Data::List(items)));
+}
+
 /// The values of a field: those of a list one by one. A mapping is JSON.
 fn values(node: &Node) -> Vec<String> {
     let text = |node: &Node| match node.scalar() {

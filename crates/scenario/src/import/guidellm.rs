@@ -287,7 +287,11 @@ fn load(draft: &mut Draft) -> Result<(), ImportError> {
             draft.set("load/concurrency", number(users));
             draft.note("--profile", "enough users to saturate the server");
         }
-        "sweep" => sweep(draft),
+        "sweep" => {
+            // The number of its rates.
+            profile.value("sweep_size");
+            sweep(draft);
+        }
         "replay" => draft.set(
             "load/trace",
             json!({ "speed": number(1.0 / profile.number(draft, "time_scale")?.unwrap_or(1.0)) }),

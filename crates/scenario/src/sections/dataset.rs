@@ -690,7 +690,7 @@ static TRACE: Block = Block {
         field(
             "match_output_length",
             Kind::Bool,
-            "Request exactly the logged output length: `max_tokens`, `min_tokens`, `ignore_eos`.",
+            "Request exactly the logged output length: `max_tokens`, `min_tokens`, `ignore_eos`. Without it, the logged length is the `max_tokens` of a request, unless `request.max_tokens` is set.",
         )
         .default("false")
         .example("true"),
@@ -982,6 +982,8 @@ pub(crate) fn decode_log(draft: &Draft<'_>, path: &str, review: &mut Review) -> 
         match_output_length: draft
             .flag(&format!("{path}.match_output_length"))
             .unwrap_or(false),
+        ignores_output: draft.get("request.max_tokens").is_some()
+            && draft.flag(&format!("{path}.match_output_length")) != Some(true),
         block_tokens: node("block_tokens")
             .and_then(Node::integer)
             .and_then(|tokens| u64::try_from(tokens).ok()),

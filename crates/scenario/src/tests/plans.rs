@@ -312,6 +312,7 @@ fn dataset_options_are_decoded() {
         end: Some(seconds(60)),
         model_mapping: [("a".to_owned(), "b".to_owned())].into(),
         match_output_length: true,
+        ignores_output: false,
         block_tokens: None,
         rows: None,
     };
@@ -353,6 +354,19 @@ fn dataset_options_are_decoded() {
     assert_eq!(
         (plain.mode, dataset("openqa").turns),
         (ShapeMode::Exact, None)
+    );
+    let logged = |request: &str| {
+        let text = format!(
+            "version: 1\nname: t\ntarget: {{ url: simulator }}\ndataset: {{ kind: trace, path: builtin }}\n{request}load: {{ trace: {{}} }}\n"
+        );
+        match plan(&text).cases[0].dataset.source.clone() {
+            Source::Trace(trace) => trace.ignores_output,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(
+        [logged(""), logged("request: { max_tokens: 5 }\n")],
+        [false, true]
     );
 }
 

@@ -116,6 +116,43 @@ fn rows_of_only_select_the_cells_of_their_variant() {
 }
 
 #[test]
+fn rows_of_names_alone_list_the_pairs_that_are_tested() {
+    let plan = plan(&format!(
+        "{FLEET}matrix:\n  load.concurrency: [16, 32]\n  only: [{{ variant: base, workload: chat }}, {{ variant: mtp3, \
+         workload: long, load.concurrency: 32 }}]\n"
+    ));
+    assert_eq!(
+        ids(&plan),
+        [
+            "base,chat,concurrency=16",
+            "base,chat,concurrency=32",
+            "mtp3,long,concurrency=32",
+        ]
+    );
+}
+
+#[test]
+fn a_distribution_or_a_template_is_replaced_as_one_value() {
+    let plan = plan(
+        "version: 1\nname: d\ntarget: { url: simulator }\nload: { concurrency: 1, requests: 10 }\n\
+         dataset: { kind: random, tokens: { uniform: [10, 20], max: 15 } }\n\
+         request: { max_tokens: { normal: { mean: 8, sd: 2 }, min: 4 }, template: { model: '%m', prompt: '%p' } }\n\
+         workloads:\n  other: { dataset: { tokens: { normal: { mean: 12, sd: 2 } } }, \
+         request.template: { text: '%p' } }\n",
+    );
+    let dataset = format!("{:?}", plan.cases[0].dataset);
+    assert!(
+        dataset.contains("Normal { mean: 12.0, sd: 2.0 }"),
+        "{dataset}"
+    );
+    let request = format!("{:?}", plan.cases[0].request);
+    assert!(
+        !request.contains("%m") && request.contains("text"),
+        "{request}"
+    );
+}
+
+#[test]
 fn one_start_serves_all_rounds_of_a_variant() {
     let order = |restart: &str| {
         let text = FLEET.replace(

@@ -36,6 +36,22 @@ const FAMILIES: [(&str, &str); 9] = [
 const FROM: &str = "from";
 const FILE: &str = "file";
 const BOUNDS: [&str; 2] = ["min", "max"];
+/// The family of a mapping that is a distribution.
+pub(crate) fn family_of(entries: &[Entry]) -> Option<&str> {
+    let is_option = |entry: &&Entry| {
+        BOUNDS.contains(&entry.key.as_str())
+            || ["column", "input", "output"].contains(&entry.key.as_str())
+    };
+    let mut families = entries.iter().filter(|entry| !is_option(entry));
+    let (first, None) = (families.next()?, families.next()) else {
+        return None;
+    };
+    let mut known = FAMILIES.iter().map(|(name, _)| *name);
+    let is_known =
+        known.any(|name| name == first.key) || [FROM, FILE, "pairs"].contains(&first.key.as_str());
+    is_known.then_some(first.key.as_str())
+}
+
 /// Maximum number of rows of a table: each is a line of the stored plan.
 const MAX_ROWS: usize = 50_000;
 

@@ -5,7 +5,7 @@ use crate::import::Tool;
 use crate::import::aiperf::translate;
 use crate::import::command::Command;
 use crate::import::draft::Draft;
-use crate::import::files::{Fields, Files, Table, Test, Tests, mistake};
+use crate::import::files::{Fields, Files, Table, Test, Tests, mistake, replace, value_at};
 use crate::tree::{Data, Entry, Node};
 use llmscen_core::bounds::{self, Template};
 use minijinja::Value as Jinja;
@@ -212,7 +212,7 @@ fn swept(files: &mut Files<'_>, file: &Node) -> Result<Vec<(String, Node)>, Box<
         .collect::<Vec<_>>();
     for axis in &axes {
         files.mark(Some(&axis.value));
-        files.replaced(&axis.key, base.get(&parameter(&axis.key)));
+        files.replaced(&axis.key, value_at(&base, &parameter(&base, &axis.key)));
     }
     if axes.is_empty() && kind != "scenarios" {
         return Err(mistake(
@@ -261,16 +261,23 @@ fn swept(files: &mut Files<'_>, file: &Node) -> Result<Vec<(String, Node)>, Box<
                 continue;
             };
             name.extend(value.scalar().map(|value| format!("{}={value}", axis.key)));
-            tree.set(&parameter(&axis.key), axis.key_at, value.clone());
+            let path = parameter(&base, &axis.key);
+            replace(&mut tree, &path, axis.key_at, value);
         }
         (name.join(","), tree)
     };
     Ok(points.iter().map(variant).collect())
 }
 
-/// The path of a swept parameter: one without a section belongs to the measured phase.
-fn parameter(path: &str) -> String {
+/// The path of a swept parameter: one without a section belongs to the measured phase, and phases have names.
+fn parameter(file: &Node, path: &str) -> String {
     let path = path.trim_start_matches("benchmark.");
+    let is_named = |phase: Option<&Node>, name: &str| {
+        let known = phase
+            .and_then(|phase| phase.get("name"))
+            .and_then(Node::string);
+        known.as_deref() == Some(name)
+    };
     match path.split_once('.') {
         None if path == "random_seed" => path.to_owned(),
         None => format!("benchmark.phases.profiling.{path}"),
@@ -278,6 +285,19 @@ fn parameter(path: &str) -> String {
         Some(("datasets", rest)) => {
             let rest = rest.split_once('.').map_or(rest, |(_, rest)| rest);
             format!("benchmark.dataset.{rest}")
+        }
+        Some(("phases", rest)) => {
+            let (name, field) = rest.split_once('.').unwrap_or((rest, ""));
+            let more = file.items_at("benchmark.more_phases");
+            let more = more.iter().position(|phase| is_named(Some(phase), name));
+            let key = ["profiling", "warmup"]
+                .into_iter()
+                .find(|key| is_named(file.get(&format!("benchmark.phases.{key}")), name));
+            match (key, more) {
+                (Some(key), _) => format!("benchmark.phases.{key}.{field}"),
+                (None, Some(index)) => format!("benchmark.more_phases[{index}].{field}"),
+                (None, None) => format!("benchmark.{path}"),
+            }
         }
         Some(_) => format!("benchmark.{path}"),
     }

@@ -4,9 +4,9 @@
 use crate::fault::Mistake;
 use crate::import::Tool;
 use crate::import::command::Command;
-use crate::import::files::{Fields, Files, Table, Test, Tests};
+use crate::import::files::{Fields, Files, Table, Test, Tests, replace, value_at};
 use crate::import::guidellm::translate;
-use crate::tree::{Data, Entry, Node};
+use crate::tree::Node;
 
 fn command() -> &'static Command {
     &Tool::Guidellm.spec().commands[0]
@@ -63,39 +63,23 @@ pub(super) fn tests(files: &mut Files<'_>, root: &Node) -> Tests {
                     .scalar()
                     .map(|value| format!("{}={value}", entry.key)),
             );
-            replace(&mut tree, &format!("spec.{}", entry.key), entry);
+            replace(
+                &mut tree,
+                &format!("spec.{}", entry.key),
+                entry.key_at,
+                &entry.value,
+            );
         }
         let mut fields = Fields::new(overrides.get(index).unwrap_or(root).at);
         for entry in overrides.get(index).map(Node::entries).unwrap_or_default() {
             fields.mark(Some(&entry.value));
             let path = format!("spec.{}", entry.key);
-            files.replaced(&path, root.get(&path));
+            files.replaced(&path, value_at(root, &path));
         }
         fields.table(command(), SPEC, "", &tree);
         tests.push(Test::unnamed(name.join(","), fields.translate(translate)?));
     }
     Ok(tests)
-}
-
-/// Sets a value at a path in which `[2]` selects an item of a list.
-fn replace(node: &mut Node, path: &str, entry: &Entry) {
-    let Some((list, rest)) = path.split_once('[') else {
-        return node.set(path, entry.key_at, entry.value.clone());
-    };
-    let Some((index, rest)) = rest.split_once(']') else {
-        return;
-    };
-    let whole = node.get(list).map(|node| (node.at, node.items().to_vec()));
-    let (Some((at, mut items)), Ok(index)) = (whole, index.parse::<usize>()) else {
-        return;
-    };
-    if let Some(item) = items.get_mut(index) {
-        match rest.strip_prefix('.') {
-            Some(rest) => replace(item, rest, entry),
-            None => *item = entry.value.clone(),
-        }
-    }
-    node.set(list, entry.key_at, Node::new(at, Data::List(items)));
 }
 
 /// A file whose fields are options of `guidellm benchmark`.

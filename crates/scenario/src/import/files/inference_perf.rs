@@ -132,6 +132,9 @@ fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
     );
     let kind = draft.text("data.type").unwrap_or_else(|| "mock".into());
     match kind.as_str() {
+        "random" | "synthetic" if draft.has("data.trace") => {
+            replayed(draft, "data.trace", "azure")?;
+        }
         "random" | "synthetic" => {
             draft.carry_value("data.type", "dataset/kind", "random");
             length(draft, "data.input_distribution", "dataset/tokens")?;
@@ -311,18 +314,8 @@ fn conversations(draft: &mut Draft) -> Result<(), ImportError> {
     if let Some(output) = output {
         draft.set("request/max_tokens", output);
     }
-    match wait {
-        Some(Value::Number(wait)) => {
-            draft.set(
-                "dataset/turns/think_time",
-                seconds(wait.as_f64().unwrap_or_default()),
-            );
-        }
-        Some(_) => draft.lose(
-            FIELD,
-            "`tool_call_latency_sec`: set `dataset.turns.think_time`",
-        ),
-        None => {}
+    if let Some(wait) = wait {
+        draft.set("dataset/turns/think_time", in_seconds(wait));
     }
     if let Some(seed) = block.number(draft, "seed")? {
         draft.set("seed", number(seed));
@@ -332,6 +325,23 @@ fn conversations(draft: &mut Draft) -> Result<(), ImportError> {
     }
     block.done(draft, &["dataset", "load/sessions"]);
     Ok(())
+}
+
+/// A distribution of seconds, as one of durations.
+fn in_seconds(value: Value) -> Value {
+    match value {
+        Value::Number(number) => seconds(number.as_f64().unwrap_or_default()),
+        Value::Array(items) => items.into_iter().map(in_seconds).collect(),
+        Value::Object(fields) => {
+            let fields = fields.into_iter();
+            Value::Object(
+                fields
+                    .map(|(key, value)| (key, in_seconds(value)))
+                    .collect(),
+            )
+        }
+        other => other,
+    }
 }
 
 /// A log that is sent again.
@@ -358,6 +368,12 @@ fn replayed(draft: &mut Draft, field: &str, layout: &str) -> Result<(), ImportEr
     let path = path.or_else(|| draft.text("data.path").map(Value::from));
     let path = path.ok_or(ImportError::Missing("path of its trace"))?;
     draft.set("dataset/path", path);
+    let model = block.text("static_model_name");
+    if let Some(model) =
+        model.filter(|_| block.text("use_static_model").as_deref() != Some("false"))
+    {
+        draft.set("target/model", model);
+    }
     let format = block.text("format").unwrap_or_default().to_lowercase();
     let layout = match format.as_str() {
         name if name.contains("mooncake") => "mooncake",
