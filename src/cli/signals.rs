@@ -52,6 +52,9 @@ pub fn listen(stop: Stop, events: mpsc::Sender<Event>) -> std::io::Result<()> {
                     _ => continue,
                 },
                 () = sleep(PREPARATION), if stop.level() != Level::Run && stop.is_preparing() => {
+                    if !stop.is_preparing() {
+                        continue;
+                    }
                     leave();
                     let _ = writeln!(stderr(), "stopped before the first request");
                     std::process::exit(Exit::Interrupted.code().into());

@@ -389,7 +389,7 @@ impl Exchange<'_> {
 
 /// The failure of a request with invalid headers.
 pub(super) fn unsendable(error: ClientError) -> Failure {
-    Failure::new(FailureKind::Cancelled, error.to_string()).at("before sending")
+    Failure::new(FailureKind::Cancelled, error.to_string()).at(Failure::BEFORE_SENDING)
 }
 
 /// The content of an error body, or what can be decoded of it.

@@ -160,6 +160,9 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// The place of a failure of a request that cannot be sent.
+    pub const BEFORE_SENDING: &str = "before sending";
+
     /// Message of a connection error caused by the open-file limit of this process.
     pub const NO_FILES: &str = "this process may open no more files";
     /// Message of a connection error caused by a lack of free local ports.

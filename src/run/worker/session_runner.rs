@@ -18,7 +18,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use llmscen_client::http::{CompletedCall, dropped_outcome};
 use llmscen_core::dataset::TurnDependencies;
-use llmscen_core::outcome::{FailureKind, Phase};
+use llmscen_core::outcome::{Failure, FailureKind, Phase};
 use llmscen_core::request::PreparedRequest;
 use llmscen_core::units::Nanos;
 use llmscen_protocols::Message;
@@ -322,7 +322,8 @@ impl SessionProgress {
             self.failed = true;
             let mut dropped = self.turns.drop_turn(turn);
             dropped.next();
-            if failure.kind == FailureKind::Cancelled {
+            let is_unsendable = failure.at == Failure::BEFORE_SENDING;
+            if failure.kind == FailureKind::Cancelled && !is_unsendable {
                 // Sending has ended: the turns that await this one were not due.
                 return (Outcomes::from(finished), Vec::new());
             }

@@ -1,4 +1,4 @@
-//! Sessions of very many turns under every shape of load: they begin before they are written, and take little memory.
+//! Sessions of very many turns under every shape of load: they begin before they are written whole, and take little memory.
 
 use crate::lab::Lab;
 use crate::memory::memory;
@@ -10,7 +10,7 @@ use std::time::Duration;
 const MEMORY: u64 = 300 << 20;
 
 #[test]
-fn sessions_of_any_length_begin_at_once_and_take_little_memory() {
+fn long_sessions_begin_within_a_short_round_and_take_little_memory() {
     let lab = Lab::new();
     let mut log = String::new();
     for turn in 0..20_000 {

@@ -495,7 +495,8 @@ fn random(draft: &mut Draft) -> Result<(), ImportError> {
 fn turns(draft: &mut Draft) -> Result<(), ImportError> {
     let mean = draft.number("--session-turns-mean")?.unwrap_or(1.0);
     let sd = draft.number("--session-turns-stddev")?.unwrap_or(0.0);
-    let is_drawn = draft.get("dataset/kind").and_then(Value::as_str) == Some("random");
+    let kind = draft.get("dataset/kind").and_then(Value::as_str);
+    let is_drawn = matches!(kind, Some("random" | "prefix"));
     if mean > 1.0 && is_drawn {
         let mut count = about(mean, sd);
         if sd > 0.0 {
@@ -503,7 +504,11 @@ fn turns(draft: &mut Draft) -> Result<(), ImportError> {
         }
         draft.carry_value("--session-turns-mean", "dataset/turns/count", count);
         draft.account("--session-turns-stddev", &["dataset/turns/count"]);
-        if let Some(tokens) = draft.get("dataset/tokens").cloned() {
+        // Without a prefix, which the first turn has.
+        if let Some(input) = draft.number("--isl")? {
+            let sd = draft.number("--isl-stddev")?.unwrap_or(0.0);
+            draft.set("dataset/turns/tokens", about(input, sd));
+        } else if let Some(tokens) = draft.get("dataset/tokens").cloned() {
             draft.set("dataset/turns/tokens", tokens);
         }
     } else if mean > 1.0 {

@@ -94,9 +94,11 @@ impl Block {
 
     /// Takes a field as a number.
     pub fn number(&mut self, draft: &Draft, field: &str) -> Result<Option<f64>, ImportError> {
-        Ok(self
-            .numbers(draft, field)?
-            .and_then(|numbers| numbers.first().copied()))
+        match self.numbers(draft, field)?.as_deref() {
+            None => Ok(None),
+            Some([one]) => Ok(Some(*one)),
+            Some(_) => Err(draft.invalid(&self.flag, field, "one number")),
+        }
     }
 
     /// Takes a field, and returns its numbers: `[1, 2]`, `1,2` or a single one.

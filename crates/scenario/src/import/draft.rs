@@ -1,7 +1,7 @@
 //! The scenario under construction, the result for each flag, and helpers for names, URLs and lengths.
 
 use crate::import::flags::{
-    CommandLine, GivenFlag, ImportError, Variable, is_secret, mask_secrets, mask_url, variable,
+    CommandLine, GivenFlag, ImportError, Variable, is_secret, mask_secrets, mask_urls, variable,
 };
 use crate::tree::Span;
 use llmscen_core::escape::escape_controls;
@@ -286,11 +286,18 @@ impl Draft {
         self.carry_value(flag, path, value);
     }
 
-    /// Limits the requests in flight of an open loop to the number of a flag, where that was given once.
+    /// Limits the requests in flight of an open loop to the number of a flag, where that was given.
     pub fn carry_cap(&mut self, flag: &str) -> Result<(), ImportError> {
-        if let [most] = self.numbers(flag)?.as_slice() {
-            let most = json!({ "of": number(*most), "then": "hold" });
-            self.carry_value(flag, "load/max_in_flight", most);
+        match self.numbers(flag)?.as_slice() {
+            [] => {}
+            [most] => {
+                let most = json!({ "of": number(*most), "then": "hold" });
+                self.carry_value(flag, "load/max_in_flight", most);
+            }
+            _ => self.lose(
+                flag,
+                "several limits beside a rate: one scenario for each `load.max_in_flight`",
+            ),
         }
         Ok(())
     }
@@ -485,12 +492,10 @@ impl Draft {
 
     /// Replaces secrets in the URL and in `request.extra` by variables.
     fn hide_secrets(&mut self) {
-        if let Some(url) = self
-            .get("target/url")
-            .and_then(Value::as_str)
-            .map(|url| mask_url(url, "${TARGET_SECRET}"))
-        {
-            self.set_variable("target/url", &url);
+        for path in ["target/url", "target/metrics"] {
+            if let Some(value) = self.get(path).cloned() {
+                self.set_unescaped(path, mask_urls(value, "${TARGET_SECRET}"));
+            }
         }
         if let Some(extra) = self.get("request/extra").cloned() {
             self.set_unescaped(
@@ -506,12 +511,23 @@ impl Draft {
         let Some(requests) = self.get("load/requests").filter(|_| has_turns).cloned() else {
             return;
         };
-        let turns = self.get("dataset/turns/count").map_or(Some(1.0), mean);
-        let sessions = match (requests.as_f64(), turns) {
+        let turns = self.get("dataset/turns/count").and_then(mean);
+        let whole = |requests: &Value| match (requests.as_f64(), turns) {
             (Some(requests), Some(turns)) => number((requests / turns).ceil().max(1.0)),
-            _ => requests,
+            _ => requests.clone(),
         };
+        let sessions = whole(&requests);
         let known = self.get("load/sessions").cloned();
+        for path in ["matrix", "matrix/zip"] {
+            let Some(Value::Object(mut axes)) = self.get(path).cloned() else {
+                continue;
+            };
+            if let Some(Value::Array(column)) = axes.shift_remove("load.requests") {
+                let column = column.iter().map(whole).collect::<Vec<_>>();
+                axes.insert("load.sessions".to_owned(), Value::Array(column));
+                self.set_unescaped(path, Value::Object(axes));
+            }
+        }
         if let Some(Value::Object(load)) = self.tree.get_mut("load") {
             load.shift_remove("requests");
             load.insert("sessions".to_owned(), known.unwrap_or(sessions));
@@ -519,7 +535,12 @@ impl Draft {
         for given in &mut self.line.given {
             for key in given.keys.iter_mut().filter(|key| *key == "load.requests") {
                 *key = "load.sessions".to_owned();
-                given.note = Some("sessions are sent whole".to_owned());
+                let note = match turns {
+                    Some(_) => "sessions are sent whole",
+                    None => "whole sessions: only the data says how many requests each has",
+                };
+                given.note = Some(note.to_owned());
+                given.loses_load |= turns.is_none();
             }
         }
     }
@@ -697,6 +718,55 @@ pub(super) fn api_from_path(url: &str) -> &'static str {
         () if path.ends_with("/messages") => "anthropic",
         () => "openai-chat",
     }
+}
+
+/// The length of two parts. Of two distributions, the sum has the family of the first, and the mean and the standard deviation of the sum.
+pub(super) fn sum(first: Value, second: &Value) -> Value {
+    let add = |value: &mut Value, more: f64| {
+        if let Some(own) = value.as_f64() {
+            *value = number(own + more);
+        }
+    };
+    let (mut sum, more) = match (first.as_f64(), second.as_f64()) {
+        (Some(first), Some(second)) => return number(first + second),
+        (Some(first), None) => (second.clone(), json!(first)),
+        (None, _) => (first, second.clone()),
+    };
+    let ends = |value: &Value| {
+        let ends = value.get("uniform").and_then(Value::as_array)?;
+        Some((ends.first()?.as_f64()?, ends.get(1)?.as_f64()?))
+    };
+    let by = mean(&more).unwrap_or_default();
+    let (low, high) = ends(&more).unwrap_or((by, by));
+    if let Some(Value::Array(own)) = sum.get_mut("uniform") {
+        for (end, more) in own.iter_mut().zip([low, high]) {
+            add(end, more);
+        }
+    }
+    for family in ["normal", "lognormal"] {
+        let of_more = ["normal", "lognormal"]
+            .iter()
+            .find_map(|name| more.get(name)?.get("sd")?.as_f64());
+        if let Some(own) = sum.get_mut(family) {
+            add(&mut own["mean"], by);
+            if let (Some(sd), Some(of_more)) = (own["sd"].as_f64(), of_more) {
+                own["sd"] = number(sd.hypot(of_more).round());
+            }
+        }
+    }
+    for bound in ["min", "max"] {
+        let of_more = more.as_f64().or_else(|| more.get(bound)?.as_f64());
+        match (sum.get_mut(bound), of_more) {
+            (Some(own), Some(of_more)) => add(own, of_more),
+            (Some(_), None) => {
+                if let Value::Object(fields) = &mut sum {
+                    fields.shift_remove(bound);
+                }
+            }
+            (None, _) => {}
+        }
+    }
+    sum
 }
 
 /// The mean of a length, where it is plain.

@@ -255,7 +255,7 @@ pub fn import_file(
     let unread = read.iter().flat_map(|root| unread(root, &visited));
     let unread: Vec<Account> = unread.collect();
     if !only.is_empty() {
-        lines.retain(|line| !line.loses_load || only.iter().any(|part| line.path.contains(part)));
+        lines.retain(|line| line.is_shared || only.iter().any(|part| line.path.contains(part)));
         let names: Vec<String> = tests.iter().map(|test| test.name.clone()).collect();
         tests.retain(|test| only.iter().any(|part| test.name.contains(part)));
         if tests.is_empty() {
@@ -271,8 +271,7 @@ pub fn import_file(
         ..Account::lost(line.path, line.why)
     });
     let rest: Vec<Account> = unread.into_iter().chain(lines).collect();
-    let title = format!("{} {title}", stem(path));
-    Ok(merge(spec, &title, tests, &rest)?)
+    Ok(merge(spec, [&stem(path), &title], tests, &rest)?)
 }
 
 /// The fields of a file that no translation has visited: a mapping or a list of which nothing was visited is one of them.
@@ -371,6 +370,8 @@ struct FileLine {
     why: String,
     /// It is a case that has no counterpart.
     loses_load: bool,
+    /// It belongs to every test.
+    is_shared: bool,
 }
 
 impl Files<'_> {
@@ -380,6 +381,7 @@ impl Files<'_> {
             at: node.at,
             why: why.to_owned(),
             loses_load,
+            is_shared: !loses_load,
         });
     }
 
@@ -393,11 +395,19 @@ impl Files<'_> {
         self.line(path, node, why, true);
     }
 
+    /// Lists a part of the load of every test without a counterpart.
+    fn lose_of_all(&mut self, path: &str, node: &Node, why: &str) {
+        self.lose(path, node, why);
+        if let Some(line) = self.lines.last_mut() {
+            line.is_shared = true;
+        }
+    }
+
     /// Records a value that each test replaces: a block is listed, with what is in it.
     fn replaced(&mut self, path: &str, node: Option<&Node>) {
         match node {
             Some(node) if node.scalar().is_none() => {
-                self.drop(path, node, "replaced in every test");
+                self.drop(path, node, "replaced in the tests that give it");
             }
             node => self.mark(node),
         }
@@ -487,10 +497,13 @@ impl Fields {
             true => name.replace('_', "-"),
             false => name.to_owned(),
         };
-        let Some(flag) = command
+        let flag = command
             .flags()
-            .find(|flag| flag.names().any(|known| known == name))
-        else {
+            .find(|flag| flag.names().any(|known| known == name));
+        if node.is_null() && flag.is_none_or(|flag| !matches!(flag.takes, Takes::Nothing)) {
+            return self.dropped(path, node, "no value");
+        }
+        let Some(flag) = flag else {
             let near = nearest(&name, command.flags().flat_map(Flag::names));
             let hint =
                 near.map(|near| format!("; did you mean `{}`?", near.trim_start_matches('-')));
@@ -500,6 +513,10 @@ impl Fields {
                 format!("not understood{}", hint.unwrap_or_default()),
             );
         };
+        let is_off = node.flag() == Some(false) || node.number() == Some(0.0);
+        if flag.loses_load && is_off {
+            return self.dropped(path, node, "off");
+        }
         if matches!(flag.takes, Takes::Nothing) {
             match (&node.data, node.text().as_deref()) {
                 (Data::Bool(false), _) => return self.dropped(path, node, "off"),
@@ -509,9 +526,6 @@ impl Fields {
                 }
                 _ => {}
             }
-        }
-        if node.is_null() {
-            return self.dropped(path, node, "no value");
         }
         self.push(flag, path, values(node), node.at);
     }
@@ -637,25 +651,42 @@ fn value_at<'n>(node: &'n Node, path: &str) -> Option<&'n Node> {
     }
 }
 
-/// Sets a value at such a path.
-fn replace(node: &mut Node, path: &str, key_at: Span, value: &Node) {
+/// Sets a value at such a path. False: there is no such item.
+fn replace(node: &mut Node, path: &str, key_at: Span, value: &Node) -> bool {
     let Some((list, rest)) = path.split_once('[') else {
-        return node.set(path, key_at, value.clone());
+        node.set(path, key_at, value.clone());
+        return true;
     };
     let Some((index, rest)) = rest.split_once(']') else {
-        return;
+        return false;
     };
     let whole = node.get(list).map(|node| (node.at, node.items().to_vec()));
     let (Some((at, mut items)), Ok(index)) = (whole, index.parse::<usize>()) else {
-        return;
+        return false;
     };
-    if let Some(item) = items.get_mut(index) {
-        match rest.strip_prefix('.') {
-            Some(rest) => replace(item, rest, key_at, value),
-            None => *item = value.clone(),
+    let Some(item) = items.get_mut(index) else {
+        return false;
+    };
+    let is_set = match rest.strip_prefix('.') {
+        Some(rest) => replace(item, rest, key_at, value),
+        None => {
+            *item = value.clone();
+            true
         }
+    };
+    if is_set {
+        node.set(list, key_at, Node::new(at, Data::List(items)));
     }
-    node.set(list, key_at, Node::new(at, Data::List(items)));
+    is_set
+}
+
+/// The error of an override without a place.
+fn no_place(key_at: Span, key: &str) -> Box<Mistake> {
+    mistake(
+        key_at,
+        format!("`{key}` is not in the file"),
+        "nothing to replace",
+    )
 }
 
 /// The values of a field: those of a list one by one. A mapping is JSON.
@@ -679,6 +710,13 @@ fn shown(path: &str, node: &Node) -> Vec<String> {
         _ if path.rsplit('.').next().is_some_and(is_hidden) => vec!["***".to_owned()],
         _ => values(node),
     }
+}
+
+/// `KEY=VALUE` of a value that names a test; None of a block or a secret.
+fn label(key: &str, value: &Node) -> Option<String> {
+    let last = key.rsplit('.').next().unwrap_or(key);
+    let value = value.scalar().filter(|_| !is_hidden(last))?;
+    Some(format!("{key}={value}"))
 }
 
 /// Whether the value of a name is never written.

@@ -213,9 +213,10 @@ fn mask_value(value: &str) -> String {
     if let Ok(json @ Value::Object(_)) = serde_json::from_str(value) {
         return mask_secrets(json, &mut |_| "***".to_owned()).to_string();
     }
-    if value.contains("://") {
-        return mask_url(value, "***");
-    }
+    let value = &match value.contains("://") {
+        true => mask_url(value, "***"),
+        false => value.to_owned(),
+    };
     let part = |part: &str| match part.split_once(['=', ':']) {
         Some((name, _)) if is_secret(name) => format!("{name}=***"),
         _ => part.to_owned(),
@@ -257,12 +258,38 @@ pub(super) fn mask_url(url: &str, instead: &str) -> String {
         })
 }
 
-/// Replaces each text whose key is that of a secret; `instead` gets the key.
+/// Replaces passwords and secret parameters in all URLs of a value.
+pub(super) fn mask_urls(value: Value, instead: &str) -> Value {
+    match value {
+        Value::String(text) => Value::from(mask_url(&text, instead)),
+        Value::Array(items) => items
+            .into_iter()
+            .map(|item| mask_urls(item, instead))
+            .collect(),
+        Value::Object(fields) => {
+            let fields = fields.into_iter();
+            Value::Object(
+                fields
+                    .map(|(key, value)| (key, mask_urls(value, instead)))
+                    .collect(),
+            )
+        }
+        other => other,
+    }
+}
+
+/// Replaces each value whose key is that of a secret, and the secrets of URLs; `instead` gets the key.
 pub(super) fn mask_secrets(value: Value, instead: &mut dyn FnMut(&str) -> String) -> Value {
     match value {
         Value::Object(fields) => {
             let mask = |(key, value): (String, Value)| match value {
-                Value::String(_) if is_secret(&key) => (key.clone(), Value::from(instead(&key))),
+                Value::String(_) | Value::Number(_) if is_secret(&key) => {
+                    (key.clone(), Value::from(instead(&key)))
+                }
+                Value::String(text) if text.contains("://") => {
+                    let masked = mask_url(&text, &instead("url_secret"));
+                    (key, Value::from(masked))
+                }
                 value => (key, mask_secrets(value, instead)),
             };
             Value::Object(fields.into_iter().map(mask).collect())

@@ -2,7 +2,7 @@
 
 use crate::import::block::Block;
 use crate::import::draft::{
-    Draft, about, api_from_path, endpoint, name, number, per_second, seconds,
+    Draft, about, api_from_path, between, endpoint, name, number, per_second, seconds, sum,
 };
 use crate::import::flags::{FlagGroup, ImportError, Takes, dropped, translated};
 use Takes::{Many, Nothing, One};
@@ -174,60 +174,67 @@ fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
 
 fn synthetic(draft: &mut Draft, data: &mut Block) -> Result<(), ImportError> {
     draft.set("dataset/kind", "random");
-    let Some(prompt) = data.number(draft, "prompt_tokens")? else {
-        return Err(ImportError::Missing("prompt_tokens in its --data"));
-    };
     // The size of its dataset: prompts are generated as they are sent.
     data.value("samples");
-    let sd = data.number(draft, "prompt_tokens_stdev")?.unwrap_or(0.0);
-    let cut = |draft: &Draft, data: &mut Block, key: &str, mut length: Value| {
-        // With bounds: a normal distribution within them, or a uniform one.
-        for bound in ["min", "max"] {
-            let given = data.number(draft, &format!("{key}_{bound}"))?;
-            if let (Some(given), true) = (given, length.is_object()) {
-                length[bound] = number(given);
-            }
-        }
-        Ok::<_, ImportError>(length)
+    let Some(prompt) = length(draft, data, "prompt_tokens")? else {
+        return Err(ImportError::Missing("prompt_tokens in its --data"));
     };
-    let length = cut(draft, data, "prompt_tokens", about(prompt, sd))?;
-    draft.set("dataset/tokens", length);
-    if let Some(output) = data.number(draft, "output_tokens")? {
-        let sd = data.number(draft, "output_tokens_stdev")?.unwrap_or(0.0);
-        let length = cut(draft, data, "output_tokens", about(output, sd))?;
-        draft.set("request/max_tokens", length);
+    if let Some(output) = length(draft, data, "output_tokens")? {
+        draft.set("request/max_tokens", output);
         draft.set("request/ignore_eos", true);
     }
+    draft.set("dataset/tokens", prompt.clone());
     let shared = data.number(draft, "prefix_tokens")?;
     let groups = data.number(draft, "prefix_count")?.unwrap_or(1.0);
     if let Some(shared) = shared.filter(|shared| *shared > 0.0) {
-        draft.shared_prefix(groups, shared, about(prompt + shared, sd));
+        draft.shared_prefix(groups, shared, sum(prompt.clone(), &number(shared)));
     }
     if let Some(buckets) = data.value("prefix_buckets") {
-        let count = |bucket: &Value, key: &str| bucket.get(key).and_then(Value::as_f64);
-        match buckets.as_array().map(Vec::as_slice) {
-            Some([bucket]) if bucket.as_object().is_some_and(|fields| fields.len() <= 3) => {
-                draft.set("dataset/kind", "prefix");
-                draft.set(
-                    "dataset/groups",
-                    number(count(bucket, "prefix_count").unwrap_or(1.0)),
-                );
-                let tokens = count(bucket, "prefix_tokens").unwrap_or(0.0);
-                draft.set("dataset/prefix_tokens", number(tokens.max(1.0)));
+        let one = match buckets {
+            Value::Array(mut buckets) if buckets.len() == 1 => buckets.pop(),
+            _ => None,
+        };
+        if let Some(Value::Object(fields)) = one {
+            let mut bucket = Block::new("--data", fields);
+            // One bucket has every prompt.
+            bucket.value("bucket_weight");
+            let groups = bucket.number(draft, "prefix_count")?.unwrap_or(1.0);
+            let shared = bucket.number(draft, "prefix_tokens")?.unwrap_or(0.0);
+            if shared > 0.0 {
+                draft.shared_prefix(groups, shared, sum(prompt.clone(), &number(shared)));
             }
-            _ => draft.lose(
+            bucket.done(draft, &[]);
+        } else {
+            draft.lose(
                 "--data",
                 "prefix_buckets: see `mix`, one entry with `kind: prefix` each",
-            ),
+            );
         }
     }
     if let Some(turns) = data.number(draft, "turns")?.filter(|turns| *turns > 1.0) {
         draft.set("dataset/turns/count", number(turns));
-        if let Some(tokens) = draft.get("dataset/tokens").cloned() {
-            draft.set("dataset/turns/tokens", tokens);
-        }
+        draft.set("dataset/turns/tokens", prompt);
     }
     Ok(())
+}
+
+/// A length with `_stdev`, `_min` and `_max`: normal within the bounds, or uniform between them.
+fn length(draft: &Draft, data: &mut Block, key: &str) -> Result<Option<Value>, ImportError> {
+    let Some(mean) = data.number(draft, key)? else {
+        return Ok(None);
+    };
+    let mut part = |suffix: &str| data.number(draft, &format!("{key}_{suffix}"));
+    let (sd, min, max) = (part("stdev")?.unwrap_or(0.0), part("min")?, part("max")?);
+    let mut length = match (min, max) {
+        (Some(min), Some(max)) if sd == 0.0 => return Ok(Some(between(min, max))),
+        _ => about(mean, sd),
+    };
+    for (bound, value) in [("min", min), ("max", max)] {
+        if let (Some(value), true) = (value, length.is_object()) {
+            length[bound] = number(value);
+        }
+    }
+    Ok(Some(length))
 }
 
 fn load(draft: &mut Draft) -> Result<(), ImportError> {
@@ -369,13 +376,12 @@ fn constraints(draft: &mut Draft) -> Result<(), ImportError> {
             "over_saturation" => {
                 draft.carry_value("--constraint", "load/stop_when_saturated", true);
             }
-            _ => {
+            "max_errors" | "max_error_rate" | "max_global_error_rate" => {
                 for key in [
                     "max_errors",
+                    "max_error_rate",
                     "count",
                     "rate",
-                    "error_rate",
-                    "max_error_rate",
                     "window_size",
                     "min_processed",
                 ] {
@@ -386,6 +392,7 @@ fn constraints(draft: &mut Draft) -> Result<(), ImportError> {
                     "see `slo: [{ expr: \"error_rate < 1%\", abort: {} }]`",
                 );
             }
+            other => draft.lose("--constraint", format!("not understood: {other}")),
         }
         fields.done(draft, &[]);
     }

@@ -363,14 +363,18 @@ fn pictures(draft: &mut Draft) -> Result<(), ImportError> {
         // vLLM's own buckets: half 256 x 256, half 720 x 1280.
         sizes = vec![("256x256".to_owned(), 0.5), ("1280x720".to_owned(), 0.5)];
     }
-    let least = sizes
+    // The smallest number of pictures of which every share is whole.
+    let all: f64 = sizes.iter().map(|(_, share)| *share).sum();
+    let counts = |total: f64| sizes.iter().map(move |(_, share)| share / all * total);
+    let is_whole =
+        |total: &u32| counts(f64::from(*total)).all(|count| (count - count.round()).abs() < 1e-6);
+    let total = f64::from((1..=100).find(is_whole).unwrap_or(100));
+    let repeated = sizes
         .iter()
-        .map(|(_, share)| *share)
-        .fold(f64::INFINITY, f64::min);
-    let repeated = sizes.iter().flat_map(|(size, share)| {
-        let times = (share / least).round().clamp(1.0, 100.0) as usize;
-        std::iter::repeat_n(size.clone(), times)
-    });
+        .zip(counts(total))
+        .flat_map(|((size, _), count)| {
+            std::iter::repeat_n(size.clone(), count.round().max(1.0) as usize)
+        });
     draft.carry_or_default(BUCKETS, "dataset/sizes", repeated.collect::<Vec<_>>());
     draft.note(
         BUCKETS,

@@ -5,7 +5,7 @@ use crate::import::Tool;
 use crate::import::aiperf::translate;
 use crate::import::command::Command;
 use crate::import::draft::Draft;
-use crate::import::files::{Fields, Files, Table, Test, Tests, mistake, replace, value_at};
+use crate::import::files::{Fields, Files, Table, Test, Tests, label, mistake, replace, value_at};
 use crate::tree::{Data, Entry, Node};
 use llmscen_core::bounds::{self, Template};
 use minijinja::Value as Jinja;
@@ -102,10 +102,13 @@ pub(super) fn tests(files: &mut Files<'_>, root: &Node) -> Tests {
         }
     }
     // A job has the fields of the file in `benchmark`.
-    for key in ["variables", "random_seed", "sweep", "multi_run"] {
-        if let Some(value) = file.get(&format!("benchmark.{key}")).cloned() {
-            file.set(key, value.at, value);
+    if let Some(mut benchmark) = file.get("benchmark").cloned() {
+        for key in ["variables", "random_seed", "sweep", "multi_run"] {
+            if let Some(entry) = benchmark.remove(key) {
+                file.set(key, entry.key_at, entry.value);
+            }
         }
+        file.set_key("benchmark", benchmark.at, benchmark);
     }
     let mut tests = Vec::new();
     for (name, variant) in variants(files, &file)? {
@@ -197,6 +200,9 @@ fn by_phase(file: &Node) -> Vec<(String, Node)> {
     .collect()
 }
 
+/// Most points of a grid.
+const MAX_POINTS: usize = 10_000;
+
 /// The runs of a sweep.
 fn swept(files: &mut Files<'_>, file: &Node) -> Result<Vec<(String, Node)>, Box<Mistake>> {
     let mut base = file.clone();
@@ -221,6 +227,16 @@ fn swept(files: &mut Files<'_>, file: &Node) -> Result<Vec<(String, Node)>, Box<
             "expected `parameters` or `variables` with lists of values",
         ));
     }
+    let product = axes.iter().try_fold(1usize, |product, axis| {
+        product.checked_mul(axis.value.items().len())
+    });
+    if kind == "grid" && product.is_none_or(|points| points > MAX_POINTS) {
+        return Err(mistake(
+            sweep.at,
+            "a grid of too many points",
+            format!("expected at most {MAX_POINTS}"),
+        ));
+    }
     // An index into the values of each axis.
     let points: Vec<Vec<usize>> = match kind.as_str() {
         "grid" => axes.iter().fold(vec![Vec::new()], |points, axis| {
@@ -234,7 +250,15 @@ fn swept(files: &mut Files<'_>, file: &Node) -> Result<Vec<(String, Node)>, Box<
             points.iter().flat_map(with).collect()
         }),
         "zip" => {
-            let rows = axes.iter().map(|axis| axis.value.items().len()).min();
+            let lengths = axes.iter().map(|axis| axis.value.items().len());
+            let rows = lengths.clone().min();
+            if rows != lengths.max() {
+                return Err(mistake(
+                    sweep.at,
+                    "a `zip` of lists of different lengths",
+                    "expected as many values in each",
+                ));
+            }
             (0..rows.unwrap_or(0))
                 .map(|row| vec![row; axes.len()])
                 .collect()
@@ -260,7 +284,7 @@ fn swept(files: &mut Files<'_>, file: &Node) -> Result<Vec<(String, Node)>, Box<
             let Some(value) = axis.value.items().get(*index) else {
                 continue;
             };
-            name.extend(value.scalar().map(|value| format!("{}={value}", axis.key)));
+            name.extend(label(&axis.key, value));
             let path = parameter(&base, &axis.key);
             replace(&mut tree, &path, axis.key_at, value);
         }
@@ -484,10 +508,6 @@ const PLACES: Table = &[
     (
         "multi_run.convergence",
         "an INCONCLUSIVE limit reports how many requests it needs",
-    ),
-    (
-        "benchmark.variables benchmark.random_seed benchmark.sweep benchmark.multi_run",
-        "see above",
     ),
     ("benchmark.model benchmark.models", "--model"),
     ("benchmark.endpoint.url benchmark.endpoint.urls", "--url"),

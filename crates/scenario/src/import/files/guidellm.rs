@@ -4,7 +4,7 @@
 use crate::fault::Mistake;
 use crate::import::Tool;
 use crate::import::command::Command;
-use crate::import::files::{Fields, Files, Table, Test, Tests, replace, value_at};
+use crate::import::files::{Fields, Files, Table, Test, Tests, label, no_place, replace, value_at};
 use crate::import::guidellm::translate;
 use crate::tree::Node;
 
@@ -57,18 +57,11 @@ pub(super) fn tests(files: &mut Files<'_>, root: &Node) -> Tests {
         tree.remove("benchmarks");
         let mut name = Vec::new();
         for entry in overrides.get(index).map(Node::entries).unwrap_or_default() {
-            name.extend(
-                entry
-                    .value
-                    .scalar()
-                    .map(|value| format!("{}={value}", entry.key)),
-            );
-            replace(
-                &mut tree,
-                &format!("spec.{}", entry.key),
-                entry.key_at,
-                &entry.value,
-            );
+            name.extend(label(&entry.key, &entry.value));
+            let path = format!("spec.{}", entry.key);
+            if !replace(&mut tree, &path, entry.key_at, &entry.value) {
+                return Err(no_place(entry.key_at, &entry.key));
+            }
         }
         let mut fields = Fields::new(overrides.get(index).unwrap_or(root).at);
         for entry in overrides.get(index).map(Node::entries).unwrap_or_default() {

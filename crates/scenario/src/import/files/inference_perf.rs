@@ -3,7 +3,9 @@
 use crate::fault::Mistake;
 use crate::import::block::Block;
 use crate::import::command::Command;
-use crate::import::draft::{Draft, api_from_path, between, endpoint, number, per_second, seconds};
+use crate::import::draft::{
+    Draft, api_from_path, between, endpoint, number, per_second, seconds, sum,
+};
 use crate::import::files::{Fields, Files, Test, Tests};
 use crate::import::flags::{FlagGroup, ImportError, Takes, dropped, lost, translated};
 use crate::tree::Node;
@@ -85,7 +87,7 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
     {
         let path = format!("target/headers/{name}");
         match value.as_str() {
-            Some(_) if crate::import::flags::is_secret(name) => {
+            _ if crate::import::flags::is_secret(name) => {
                 let variable = crate::import::flags::variable(name);
                 draft.set_variable(&path, &format!("${{{variable}}}"));
                 draft.note(
@@ -255,7 +257,7 @@ fn drawn(draft: &Draft, field: &str, block: &mut Block) -> Result<Value, ImportE
             return Err(draft.invalid(field, &kind, expected));
         }
     };
-    for (key, bound) in [("min", min), ("max", max.filter(|max| *max >= 1.0))] {
+    for (key, bound) in [("min", min), ("max", max)] {
         if let Some(bound) = bound {
             value[key] = number(bound);
         }
@@ -305,12 +307,26 @@ fn conversations(draft: &mut Draft) -> Result<(), ImportError> {
     let input = input.ok_or(ImportError::Missing(
         "data.conversation_replay.input_tokens_per_turn",
     ))?;
-    draft.set("dataset/tokens", own.unwrap_or_else(|| input.clone()));
+    let mut first = match own {
+        Some(own) => sum(own, &input),
+        None => input.clone(),
+    };
     draft.set("dataset/turns/count", turns.unwrap_or_else(|| number(1.0)));
     draft.set("dataset/turns/tokens", input);
-    if let Some(shared) = shared.filter(|shared| shared.as_f64() > Some(0.0)) {
-        draft.set("dataset/shared_prefix", shared);
+    match shared {
+        Some(shared) if shared.as_f64() > Some(0.0) => {
+            first = sum(first, &shared);
+            draft.set("dataset/shared_prefix", shared);
+        }
+        Some(Value::Object(_)) => {
+            draft.lose(
+                FIELD,
+                "`shared_system_prompt_len`: `dataset.shared_prefix` is one length",
+            );
+        }
+        _ => {}
     }
+    draft.set("dataset/tokens", first);
     if let Some(output) = output {
         draft.set("request/max_tokens", output);
     }
@@ -394,11 +410,15 @@ struct Stages(Vec<Block>);
 impl Stages {
     /// The numbers of one field, if each stage has it.
     fn column(&mut self, draft: &Draft, key: &str) -> Result<Option<Vec<f64>>, ImportError> {
+        // A field of some stages alone stays where it is, and is named.
+        if !self.0.iter().all(|stage| stage.has(key)) {
+            return Ok(None);
+        }
         let mut column = Vec::new();
         for stage in &mut self.0 {
-            column.push(stage.number(draft, key)?);
+            column.extend(stage.number(draft, key)?);
         }
-        Ok(column.into_iter().collect())
+        Ok(Some(column))
     }
 }
 
@@ -443,38 +463,41 @@ fn load(draft: &mut Draft) -> Result<(), ImportError> {
             if users.is_none() {
                 users = stages.column(draft, "concurrent_sessions")?;
             }
-            let mut ends = vec![("load.requests", stages.column(draft, "num_requests")?)];
-            ends.push(("load.sessions", stages.column(draft, "num_sessions")?));
-            ends.retain(|(_, column)| column.is_some());
-            let ends = match (ends.as_slice(), stages.column(draft, "duration")?) {
-                ([], Some(spans)) => Some(("load.duration", spans)),
-                ([(path, Some(counts)), ..], _) => Some((*path, counts.clone())),
-                _ => None,
-            };
+            let mut columns = vec![("load.concurrency", users.unwrap_or_default())];
+            for (key, path) in [
+                ("num_requests", "load.requests"),
+                ("num_sessions", "load.sessions"),
+                ("duration", "load.duration"),
+            ] {
+                columns.extend(stages.column(draft, key)?.map(|column| (path, column)));
+            }
             // Sessions of the dataset end the load, where a stage has no end of its own.
-            let ends = match ends {
-                None if kind != "concurrent" => Some(("", Vec::new())),
-                other => other,
-            };
-            let (Some(users), Some((end, counts))) = (users, ends) else {
+            if columns.len() == 1 && kind == "concurrent" {
                 return Err(draft.invalid(
                     "load.stages",
                     "",
                     "a `concurrency_level` and `num_requests` in every stage",
                 ));
-            };
-            if users.is_empty() {
+            }
+            if columns.len() == 1 {
+                // The sessions of the log are sent once.
+                draft.set("dataset/on_exhausted", "stop");
+                draft.set("load/sessions", 1_000_000);
+            }
+            if columns.iter().any(|(_, column)| column.is_empty()) {
                 return Err(ImportError::Missing("load.stages"));
             }
-            for (path, values) in [("load.concurrency", users), (end, counts)] {
+            for (path, values) in columns {
                 let values = values.into_iter().map(|value| match path {
                     "load.duration" => seconds(value),
                     _ => number(value),
                 });
                 let values: Vec<Value> = values.collect();
+                let key = path.replace('.', "/");
                 if let Some(first) = values.first() {
-                    draft.set(&path.replace('.', "/"), first.clone());
+                    draft.set(&key, first.clone());
                 }
+                draft.account("load.type load.stages", &[&key]);
                 if values.len() > 1 {
                     draft.set(&format!("matrix/zip/{path}"), values);
                     if let Some(pause) = pause {
@@ -482,22 +505,20 @@ fn load(draft: &mut Draft) -> Result<(), ImportError> {
                     }
                 }
             }
-            let end = end.replace('.', "/");
-            let keys: Vec<&str> = ["load/concurrency", end.as_str()].into();
-            draft.account(
-                "load.type load.stages",
-                &keys[..1 + usize::from(!end.is_empty())],
-            );
         }
         "trace_replay" => {
             draft.carry_value("load.type", "load/trace", json!({}));
             let mut trace = Block::from_flag(draft, "load.trace", "file")?;
             let path = trace.text("file").or_else(|| trace.text("path"));
-            trace.value("format");
+            let format = trace.text("format").unwrap_or_default().to_lowercase();
+            let layout = match format.contains("mooncake") {
+                true => "mooncake",
+                false => "azure",
+            };
             if draft.get("dataset/kind").and_then(Value::as_str) != Some("trace")
                 && let Some(path) = path
             {
-                draft.set("load/trace", json!({ "path": path, "layout": "azure" }));
+                draft.set("load/trace", json!({ "path": path, "layout": layout }));
             }
             trace.done(draft, &["load/trace"]);
         }
@@ -513,7 +534,9 @@ fn load(draft: &mut Draft) -> Result<(), ImportError> {
         stage.done(draft, &[]);
     }
     let has_pause = draft.get("pause").is_some() || draft.get("load/stages").is_some();
-    if !has_pause {
+    if draft.has("load.sweep") {
+        draft.note("load.interval", "see `pause`");
+    } else if !has_pause {
         draft.note("load.interval", "one stage has no pause before it");
     }
     Ok(())

@@ -6,7 +6,7 @@
 
 use crate::fault::Mistake;
 use crate::import::draft::{Draft, between, number};
-use crate::import::files::{Fields, Files, Test, Tests, local, mistake};
+use crate::import::files::{Fields, Files, Test, Tests, is_hidden, local, mistake};
 use crate::tree::Node;
 use serde_json::Value;
 
@@ -73,14 +73,20 @@ pub(super) fn tests(files: &mut Files<'_>, root: &Node) -> Tests {
             }
         }
         if !found {
-            // Its deployment is that of the scenarios above.
-            for field in config
-                .entries()
-                .iter()
-                .filter(|field| field.key != "scenarios")
+            let others = config.entries_at("scenarios").iter();
+            if others
+                .filter(|scenario| scenario.key != "fixed-seq-len")
+                .count()
+                == 0
             {
-                files.mark(Some(&field.value));
+                files.lose(&entry.key, config, "no search space of fixed lengths");
             }
+            // The deployment of the scenarios above.
+            let known = DROPPED
+                .iter()
+                .map(|(key, _)| *key)
+                .chain(["model", "framework"]);
+            known.for_each(|key| files.mark(config.get(key)));
         }
     }
     Ok(tests)
@@ -155,7 +161,7 @@ fn test(config: &Node, length: &Node, space: &Node) -> Result<(String, Draft), B
         if let Some(size) = entry
             .value
             .scalar()
-            .filter(|_| !entry.key.starts_with("conc"))
+            .filter(|_| !entry.key.starts_with("conc") && !is_hidden(&entry.key))
         {
             parallel.push_str(&format!("{}{size}", entry.key));
         }

@@ -66,7 +66,7 @@ fn experiment(files: &mut Files<'_>, root: &Node) -> Tests {
             let label = node.get("name").or(node.get("key")).and_then(Node::string);
             let path = format!("{key}.{}", label.or(node.string()).unwrap_or_default());
             let why = "a deployment of llm-d: start it, and run this scenario with `labels`";
-            files.lose(&path, node, why);
+            files.lose_of_all(&path, node, why);
         }
     }
     let base = find(files, harness, name)?;
@@ -206,8 +206,9 @@ fn find(files: &mut Files<'_>, harness: &Node, name: &Node) -> Result<Node, Box<
 fn profile(files: &mut Files<'_>, root: &Node, name: &str) -> Tests {
     let (mut known, placeholders) = (root.clone(), placeholders(root));
     for path in &placeholders {
+        let at = root.get(path).map_or(root.at.before(), |node| node.at);
         files.mark(root.get(path));
-        known.set(path, root.at, Node::new(root.at, Data::Null));
+        known.set(path, at, Node::new(at, Data::Null));
     }
     let one = |draft: Draft| vec![Test::new("", draft)];
     let mut tests = if inference_perf::recognizes(root) {

@@ -37,10 +37,11 @@ struct Group {
     accounts: Accounts,
 }
 
-/// `rest`: the parts of the file that are in no test.
+/// `title`: the name of the file. `more`: what the name of the scenario has beside it. `rest`: the parts of the file that are in no
+/// test.
 pub(super) fn merge(
     spec: &Spec,
-    title: &str,
+    [title, more]: [&str; 2],
     tests: Vec<Test>,
     rest: &[Account],
 ) -> Result<ImportedFile, ImportError> {
@@ -115,8 +116,8 @@ pub(super) fn merge(
         own.name_tests(place.unwrap_or("name"));
         accounts.name_tests(place.unwrap_or("name"));
         let called = match only.filter(|_| !several) {
-            Some(only) => name(&only, spec.name),
-            None => name(&format!("{title} {suffix}"), spec.name),
+            Some(only) => name(&format!("{only} {more}"), spec.name),
+            None => name(&format!("{title} {more} {suffix}"), spec.name),
         };
         set(&mut tree, "name", Value::from(called));
         let head = Head {

@@ -361,6 +361,14 @@ fn workloads_of_inference_perf_keep_their_lengths_and_sessions() {
         1,
         true,
     );
+    becomes(
+        &format!(
+            "{INFERENCE_PERF}load: {{ type: trace_session_replay, stages: [{{ concurrent_sessions: 4 }}, {{ concurrent_sessions: 8 }}] }}\ndata: {{ type: otel_trace_replay, otel_trace_replay: {{ trace_directory: t, use_static_model: true, static_model_name: own }} }}\n"
+        ),
+        &["on_exhausted: stop", "model: own"],
+        2,
+        false,
+    );
     for (kind, layout) in [("otel_trace_replay", "otel"), ("weka_trace_replay", "weka")] {
         becomes(
             &format!(
@@ -368,7 +376,7 @@ fn workloads_of_inference_perf_keep_their_lengths_and_sessions() {
             ),
             &["kind: trace", "path: t.jsonl", &format!("layout: {layout}")],
             1,
-            false,
+            true,
         );
     }
     becomes(
@@ -450,4 +458,95 @@ fn a_test_without_a_load_is_an_error() {
 fn repetitions_of_perf_eval_are_rounds() {
     let file = "name: default\nvllm: { model: org/m-7b, serve_args: '--max-model-len 4096' }\nvllm_bench:\n  configs:\n  - { name: chat, dataset: random, input_len: 100, output_len: 10, num_prompts: 20, max_concurrency: 2, repetitions: 3 }\n";
     becomes(file, &["name: chat", "rounds: 3"], 1, false);
+}
+
+#[test]
+fn no_secret_of_a_url_a_name_or_a_header_is_written() {
+    let phase = "  phases: { profiling: { type: concurrency, concurrency: 2, requests: 20 } }\n";
+    let urls = AIPERF.replace(
+        "url: 'http://h:8000'",
+        "urls: ['http://u:hushpw@a:8000', 'http://b:8000/v1?key=hushkey']",
+    );
+    let metrics = "  serverMetrics: { urls: ['http://u:hushpage@h/metrics'] }\n";
+    let sweep = "sweep: { type: grid, parameters: { endpoint.api_key: [hush1, hush2] } }\n";
+    let files = [
+        format!("{urls}{metrics}{phase}{sweep}"),
+        "spec:\n  backend: { kind: openai_http, target: 'http://u:hush@h:8000', api_key: hush }\n  profile: { kind: concurrent, streams: 4 }\n  data: { kind: synthetic_text, prompt_tokens: 100, output_tokens: 10 }\n  constraints: [{ kind: max_requests, count: 10 }]\nbenchmarks: [{ backend.api_key: hush-a }]\n".to_owned(),
+        format!("{INFERENCE_PERF}load: {{ type: constant, stages: [{{ rate: 2, duration: 30 }}] }}\ndata: {{ type: mock }}\nmetrics: {{ prometheus: {{ url: 'http://u:hush@p:9090' }} }}\n")
+            .replace("streaming: true", "streaming: true, headers: { x-api-key: 4815162342 }"),
+        "a:\n  model: m\n  framework: vllm\n  runner: r\n  scenarios: { fixed-seq-len: [{ isl: 64, osl: 8, search-space: [{ tp: 4, api_key: hush, conc-list: [4] }] }] }\n".to_owned(),
+    ];
+    for file in files {
+        let imported = text(&file, None).unwrap_or_else(|error| panic!("{file}\n{error}"));
+        let all = format!("{imported:?}");
+        assert!(
+            !all.contains("hush") && !all.contains("4815162342"),
+            "{file}\n{imported:#?}"
+        );
+    }
+}
+
+#[test]
+fn parts_without_a_place_are_errors_or_named() {
+    let spec = "spec:\n  backend: { kind: openai_http, target: 'http://h:8000' }\n  profile: { kind: concurrent, streams: 4 }\n  data: { kind: synthetic_text, prompt_tokens: 100, prompt_tokens_min: 50, prompt_tokens_max: 150, prefix_tokens: 2048, output_tokens: 10, turns: 2 }\n  constraints: [{ kind: max_requests, count: 10 }]\n";
+    let error = text(
+        &format!("{spec}benchmarks: [{{ 'constraints[1].count': 40 }}]\n"),
+        None,
+    );
+    assert!(
+        error
+            .unwrap_err()
+            .to_string()
+            .contains("`constraints[1].count` is not in the file")
+    );
+    // 50 to 150 after a prefix of 2048; later turns have none.
+    becomes(
+        spec,
+        &["- 2098\n    - 2198", "- 50\n      - 150", "sessions: 5"],
+        1,
+        false,
+    );
+    let valid = "a:\n  model: m\n  framework: vllm\n  scenarios: { fixed-seq-len: [{ isl: 64, osl: 8, search-space: [{ tp: 4, conc-list: [4] }] }] }\n";
+    becomes(
+        &format!("{valid}b: {{ framework: vllm, model: m, loads: [1] }}\n"),
+        &["no search space of fixed lengths"],
+        1,
+        true,
+    );
+    let phase =
+        "  phases: { profiling: { type: poisson, rate: 5, duration: 60, concurrency: [8, 16] } }\n";
+    becomes(
+        &format!("{AIPERF}{phase}"),
+        &["several limits beside a rate"],
+        1,
+        true,
+    );
+    let zip = "  phases: { profiling: { type: concurrency, concurrency: 2, requests: 20 } }\nsweep: { type: zip, parameters: { concurrency: [1, 2, 3], requests: [10, 20] } }\n";
+    let error = text(&format!("{AIPERF}{zip}"), None)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("different lengths"), "{error}");
+    let axis = |name: &str| {
+        format!(
+            "dataset.prompts.{name}: {:?}",
+            (1..=200).collect::<Vec<_>>()
+        )
+    };
+    let grid = zip.replace(
+        "zip, parameters: { concurrency: [1, 2, 3], requests: [10, 20] }",
+        &format!("grid, parameters: {{ {}, {} }}", axis("isl"), axis("osl")),
+    );
+    let error = text(&format!("{AIPERF}{grid}"), None)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("too many points"), "{error}");
+    // Off is no loss.
+    becomes(
+        &format!(
+            "{INFERENCE_PERF}load: {{ type: concurrent, stages: [{{ concurrency_level: 4, num_requests: 40 }}, {{ concurrency_level: 8, num_requests: 80 }}] }}\ndata: {{ type: conversation_replay, conversation_replay: {{ shared_system_prompt_len: 100, turns_per_conversation: 4, input_tokens_per_turn: {{ type: normal, mean: 50, std_dev: 5, min: 10, max: 90 }}, output_tokens_per_turn: 20, tool_call_latency_sec: {{ type: normal, mean: 0.3, std_dev: 0.1, min: 0.1, max: 0.5 }} }} }}\n"
+        ),
+        &["mean: 150", "max: 190", "max: 500ms", "load.sessions"],
+        2,
+        false,
+    );
 }
