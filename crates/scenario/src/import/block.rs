@@ -57,8 +57,9 @@ impl Block {
         Ok(Block::new(flag, fields))
     }
 
+    /// Whether a field has a value.
     pub fn has(&self, field: &str) -> bool {
-        self.fields.contains_key(field)
+        self.fields.get(field).is_some_and(|value| !value.is_null())
     }
 
     /// Takes a field.

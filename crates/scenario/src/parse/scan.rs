@@ -6,6 +6,7 @@
 use crate::fault::{Mistake, Review};
 use crate::tree::Span;
 use granit_parser::{ErrorKind, ScanError};
+use serde_json::Value;
 
 /// The error for a parser error in `text`, which starts at byte `shift` of the source `file`.
 pub(super) fn mistake(
@@ -21,6 +22,9 @@ pub(super) fn mistake(
         text,
         json: review.sources.name(file).ends_with(".json"),
     };
+    if let Some(mistake) = page.json_error() {
+        return mistake;
+    }
     let offset = error.marker().byte_offset().unwrap_or(0).min(text.len());
     page.explain(error.kind(), offset).unwrap_or_else(|| {
         let length = text[offset..].chars().next().map_or(0, char::len_utf8);
@@ -99,6 +103,24 @@ impl<'t> Page<'t> {
             ),
             label,
         )
+    }
+
+    /// The error of a bracket too many in JSON, behind which YAML goes on.
+    fn json_error(&self) -> Option<Mistake> {
+        let error = serde_json::from_str::<Value>(self.text).err();
+        let is_end =
+            |error: &serde_json::Error| error.to_string().starts_with("trailing characters");
+        let error = error.filter(|error| self.json && is_end(error))?;
+        let lines = self
+            .text
+            .split_inclusive('\n')
+            .take(error.line().saturating_sub(1));
+        let offset = lines.map(str::len).sum::<usize>() + error.column().saturating_sub(1);
+        let offset = self.text.floor_char_boundary(offset.min(self.text.len()));
+        let length = self.text[offset..].chars().next().map_or(0, char::len_utf8);
+        let what = "text after the end of the value";
+        let mistake = self.mistake(offset..offset + length, what, "the value has ended");
+        Some(mistake.help("Remove a bracket too many before this."))
     }
 
     /// The lines up to the one of a byte, without empty ones and comments.

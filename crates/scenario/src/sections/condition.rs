@@ -135,9 +135,15 @@ pub(crate) fn gpu_of_target(
     if let Some(gpu) = review.gpu_of_machine().filter(|_| is_on_this_machine) {
         return Some(gpu);
     }
+    if is_on_this_machine && !review.sources.stored {
+        review.warn(
+            entry.key_at,
+            "this machine has no GPU with a driver: what is for some GPUs alone is left out",
+        );
+        return Some("none".to_owned());
+    }
     let label = match is_on_this_machine {
-        true if review.sources.stored => "the run recorded none",
-        true => "this machine has no GPU with a driver",
+        true => "the run recorded none",
         false => "the server may run on another machine",
     };
     let mistake = Mistake::new(entry.key_at, "the GPUs of the target are not known", label);

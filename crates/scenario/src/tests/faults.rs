@@ -302,3 +302,26 @@ fn unset_variable_is_one_error_with_all_its_places() {
     let swept = "version: 1\nname: t\nvars: { url: \"${NOPE}\" }\ntarget: { url: \"{{ vars.url }}\", model: \"{{ vars.url }}\" }\ndataset: openqa\nload: { requests: 9 }\nmatrix: { load.concurrency: [1, 2, 3] }\n";
     assert_eq!(load_with(swept, &[], &[]).unwrap_err().len(), 1);
 }
+
+#[test]
+fn a_bracket_too_many_is_found_where_it_is() {
+    let text = "{\"version\": 1,\n \"target\": {\"url\": \"simulator\"}},\n \"load\": {\"requests\": 5, \"concurrency\": 1}\n}\n";
+    let loaded = crate::load(&crate::Input {
+        path: "j.json".as_ref(),
+        text: Some(text.to_owned()),
+        env: &Default::default(),
+        set: &[],
+    });
+    let faults = loaded.unwrap_err();
+    let places: Vec<_> = faults
+        .iter()
+        .map(|fault| (fault.line(), fault.message().to_owned()))
+        .collect();
+    assert_eq!(
+        places,
+        [(
+            2,
+            "invalid JSON: text after the end of the value".to_owned()
+        )]
+    );
+}

@@ -94,7 +94,10 @@ fn the_gpu_of_this_machine_is_that_of_a_server_on_it() {
     let faults = again(None).unwrap_err().render(false, 200);
     assert!(faults.contains("the run recorded none"), "{faults}");
     let unknown = "t.yaml:6:57 the GPUs of the target are not known";
-    assert_eq!(messages(load_on(&here, || None)), [unknown]);
+    let without_gpu = load_on(&here, || None).unwrap();
+    assert_eq!(objectives(&without_gpu.plan), [1]);
+    let warned = without_gpu.warnings.iter().any(|warning| !warning.note);
+    assert!(warned, "{:?}", without_gpu.warnings);
     let elsewhere = scenario(&format!("{{url: \"{REMOTE}\", model: m}}"));
     assert_eq!(messages(load_on(&elsewhere, amd)), [unknown]);
     let without = here.replace(
