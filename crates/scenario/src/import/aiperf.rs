@@ -1,7 +1,7 @@
 //! `aiperf profile`, after the options of AIPerf 0.13.
 
 use crate::import::draft::{
-    Draft, about, endpoint, name, number, per_second, seconds, with_scheme,
+    Draft, about, bounded, endpoint, name, number, per_second, seconds, with_scheme,
 };
 use crate::import::flags::{FlagGroup, ImportError, Takes, dropped, lost, translated};
 use Takes::{Many, Nothing, One, Secret, Switch};
@@ -498,10 +498,7 @@ fn turns(draft: &mut Draft) -> Result<(), ImportError> {
     let kind = draft.get("dataset/kind").and_then(Value::as_str);
     let is_drawn = matches!(kind, Some("random" | "prefix"));
     if mean > 1.0 && is_drawn {
-        let mut count = about(mean, sd);
-        if sd > 0.0 {
-            count["min"] = number(1.0);
-        }
+        let count = bounded(about(mean, sd), Some(1.0), None);
         draft.carry_value("--session-turns-mean", "dataset/turns/count", count);
         draft.account("--session-turns-stddev", &["dataset/turns/count"]);
         // Without a prefix, which the first turn has.
@@ -523,6 +520,7 @@ fn turns(draft: &mut Draft) -> Result<(), ImportError> {
             "single turns",
         );
     }
+    let flags = "--session-turn-delay-mean --session-turn-delay-stddev";
     let wait = draft.number("--session-turn-delay-mean")?;
     let sd = draft.number("--session-turn-delay-stddev")?.unwrap_or(0.0);
     let has_turns = draft.get("dataset/turns").is_some();
@@ -532,10 +530,8 @@ fn turns(draft: &mut Draft) -> Result<(), ImportError> {
             true => json!({ "normal": { "mean": seconds(wait / 1e3), "sd": seconds(sd / 1e3) } }),
             false => seconds(wait / 1e3),
         };
-        let flags = "--session-turn-delay-mean --session-turn-delay-stddev";
         draft.carry_value(flags, "dataset/turns/think_time", wait);
     } else {
-        let flags = "--session-turn-delay-mean --session-turn-delay-stddev";
         draft.note(flags, "only used between turns");
     }
     Ok(())

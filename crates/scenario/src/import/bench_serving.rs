@@ -180,10 +180,7 @@ fn file(draft: &mut Draft, kind: &str, source: &'static str) -> Result<(), Impor
             draft.set("dataset/order", "shuffle");
             if !draft.has("--sharegpt-output-len") {
                 // The tools limit each reply to the length of that in the row.
-                draft.set(
-                    "request/max_tokens",
-                    json!({ "from": "item.output_tokens" }),
-                );
+                draft.recorded_output();
             }
             if draft.has("--sharegpt-context-len") {
                 draft.carry_number("--sharegpt-context-len", "dataset/prompt_tokens/max")?;

@@ -365,17 +365,30 @@ impl Draft {
             let (name, value) = text
                 .split_once([':', '='])
                 .ok_or_else(|| self.invalid(flag, &text, "NAME=VALUE"))?;
-            let (name, path) = (name.trim(), format!("target/headers/{}", name.trim()));
-            if is_secret(name) {
-                let variable = variable(name);
-                self.set_variable(&path, &format!("${{{variable}}}"));
-                self.note(flag, format!("the value is not stored: set {variable}"));
-            } else {
-                self.set(&path, value.trim());
-            }
-            self.account(flag, &[&path]);
+            self.header(flag, name.trim(), value.trim());
         }
         Ok(())
+    }
+
+    /// Sets a header; the value of a secret one is not stored.
+    pub fn header(&mut self, flag: &str, name: &str, value: &str) {
+        let path = format!("target/headers/{name}");
+        if is_secret(name) {
+            let variable = variable(name);
+            self.set_variable(&path, &format!("${{{variable}}}"));
+            self.note(flag, format!("the value is not stored: set {variable}"));
+        } else {
+            self.set(&path, value);
+        }
+        self.account(flag, &[&path]);
+    }
+
+    /// Asks for replies as long as those in the rows of the dataset.
+    pub fn recorded_output(&mut self) {
+        self.set(
+            "request/max_tokens",
+            json!({ "from": "item.output_tokens" }),
+        );
     }
 
     /// Merges the JSON object of a flag into `request.extra`.
@@ -718,6 +731,18 @@ pub(super) fn api_from_path(url: &str) -> &'static str {
         () if path.ends_with("/messages") => "anthropic",
         () => "openai-chat",
     }
+}
+
+/// A distribution within bounds; a number stays.
+pub(super) fn bounded(mut length: Value, min: Option<f64>, max: Option<f64>) -> Value {
+    if let Value::Object(fields) = &mut length {
+        let bounds = [("min", min), ("max", max)];
+        let given = bounds
+            .into_iter()
+            .filter_map(|(key, bound)| Some((key, bound?)));
+        fields.extend(given.map(|(key, bound)| (key.to_owned(), number(bound))));
+    }
+    length
 }
 
 /// The length of two parts. Of two distributions, the sum has the family of the first, and the mean and the standard deviation of the sum.

@@ -228,6 +228,7 @@ pub fn import_file(
         folder: path.parent().unwrap_or(Path::new("")),
         read: vec![root.clone()],
         lines: Vec::new(),
+        visited: HashSet::new(),
         title: String::new(),
     };
     let tests = match (spec.tests)(&mut files, &root) {
@@ -240,6 +241,7 @@ pub fn import_file(
     let Files {
         read,
         mut lines,
+        mut visited,
         title,
         ..
     } = files;
@@ -250,12 +252,13 @@ pub fn import_file(
             return Err(review.faults().into());
         }
     };
-    let visited = tests.iter().flat_map(|test| test.draft.visited());
-    let visited = visited.chain(lines.iter().map(|line| line.at)).collect();
+    visited.extend(tests.iter().flat_map(|test| test.draft.visited()));
     let unread = read.iter().flat_map(|root| unread(root, &visited));
     let unread: Vec<Account> = unread.collect();
     if !only.is_empty() {
-        lines.retain(|line| line.is_shared || only.iter().any(|part| line.path.contains(part)));
+        lines.retain(|line| {
+            line.is_shared || only.iter().any(|part| line.account.flag.contains(part))
+        });
         let names: Vec<String> = tests.iter().map(|test| test.name.clone()).collect();
         tests.retain(|test| only.iter().any(|part| test.name.contains(part)));
         if tests.is_empty() {
@@ -265,11 +268,7 @@ pub fn import_file(
             });
         }
     }
-    lines.retain(|line| !line.why.is_empty());
-    let lines = lines.into_iter().map(|line| Account {
-        loses_load: line.loses_load,
-        ..Account::lost(line.path, line.why)
-    });
+    let lines = lines.into_iter().map(|line| line.account);
     let rest: Vec<Account> = unread.into_iter().chain(lines).collect();
     Ok(merge(spec, [&stem(path), &title], tests, &rest)?)
 }
@@ -358,29 +357,27 @@ struct Files<'a> {
     read: Vec<Node>,
     /// Fields that are in no test.
     lines: Vec<FileLine>,
+    /// Nodes that are used as a whole outside of tests.
+    visited: HashSet<Span>,
     /// What the name of the scenario has beside that of the file.
     title: String,
 }
 
-/// A field that is in no test, and why.
+/// The line of a field that is in no test.
 struct FileLine {
-    path: String,
-    at: Span,
-    /// Empty for a field that is used without a line of its own.
-    why: String,
-    /// It is a case that has no counterpart.
-    loses_load: bool,
+    account: Account,
     /// It belongs to every test.
     is_shared: bool,
 }
 
 impl Files<'_> {
     fn line(&mut self, path: &str, node: &Node, why: &str, loses_load: bool) {
+        self.mark(Some(node));
         self.lines.push(FileLine {
-            path: path.to_owned(),
-            at: node.at,
-            why: why.to_owned(),
-            loses_load,
+            account: Account {
+                loses_load,
+                ..Account::lost(path.to_owned(), why.to_owned())
+            },
             is_shared: !loses_load,
         });
     }
@@ -415,9 +412,7 @@ impl Files<'_> {
 
     /// Records that a node is used as a whole.
     fn mark(&mut self, node: Option<&Node>) {
-        if let Some(node) = node {
-            self.line("", node, "", false);
-        }
+        self.visited.extend(node.map(|node| node.at));
     }
 }
 
@@ -458,8 +453,6 @@ struct Fields {
     /// The test.
     at: Span,
     given: Vec<(GivenFlag, Span)>,
-    /// Nodes that the translation of the file has used, without a line of their own.
-    used: Vec<Span>,
 }
 
 /// A field that no translation reads.
@@ -475,13 +468,7 @@ impl Fields {
         Fields {
             at,
             given: Vec::new(),
-            used: Vec::new(),
         }
-    }
-
-    /// Records that a node is used as a whole.
-    fn mark(&mut self, node: Option<&Node>) {
-        self.used.extend(node.map(|node| node.at));
     }
 
     fn push(&mut self, flag: Flag, path: &str, values: Vec<String>, at: Span) -> &mut GivenFlag {
@@ -586,8 +573,7 @@ impl Fields {
         self,
         translate: fn(&mut Draft) -> Result<(), ImportError>,
     ) -> Result<Draft, Box<Mistake>> {
-        let mut visited = self.used;
-        visited.extend(self.given.iter().map(|(_, at)| *at));
+        let visited: Vec<Span> = self.given.iter().map(|(_, at)| *at).collect();
         let places: Vec<(String, Span)> = self
             .given
             .iter()

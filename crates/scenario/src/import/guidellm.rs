@@ -2,7 +2,7 @@
 
 use crate::import::block::Block;
 use crate::import::draft::{
-    Draft, about, api_from_path, between, endpoint, name, number, per_second, seconds, sum,
+    Draft, about, api_from_path, between, bounded, endpoint, name, number, per_second, seconds, sum,
 };
 use crate::import::flags::{FlagGroup, ImportError, Takes, dropped, translated};
 use Takes::{Many, Nothing, One};
@@ -184,11 +184,7 @@ fn synthetic(draft: &mut Draft, data: &mut Block) -> Result<(), ImportError> {
         draft.set("request/ignore_eos", true);
     }
     draft.set("dataset/tokens", prompt.clone());
-    let shared = data.number(draft, "prefix_tokens")?;
-    let groups = data.number(draft, "prefix_count")?.unwrap_or(1.0);
-    if let Some(shared) = shared.filter(|shared| *shared > 0.0) {
-        draft.shared_prefix(groups, shared, sum(prompt.clone(), &number(shared)));
-    }
+    prefix(draft, data, &prompt)?;
     if let Some(buckets) = data.value("prefix_buckets") {
         let one = match buckets {
             Value::Array(mut buckets) if buckets.len() == 1 => buckets.pop(),
@@ -198,11 +194,7 @@ fn synthetic(draft: &mut Draft, data: &mut Block) -> Result<(), ImportError> {
             let mut bucket = Block::new("--data", fields);
             // One bucket has every prompt.
             bucket.value("bucket_weight");
-            let groups = bucket.number(draft, "prefix_count")?.unwrap_or(1.0);
-            let shared = bucket.number(draft, "prefix_tokens")?.unwrap_or(0.0);
-            if shared > 0.0 {
-                draft.shared_prefix(groups, shared, sum(prompt.clone(), &number(shared)));
-            }
+            prefix(draft, &mut bucket, &prompt)?;
             bucket.done(draft, &[]);
         } else {
             draft.lose(
@@ -218,6 +210,16 @@ fn synthetic(draft: &mut Draft, data: &mut Block) -> Result<(), ImportError> {
     Ok(())
 }
 
+/// The prefix in front of prompts of this length, where there is one.
+fn prefix(draft: &mut Draft, data: &mut Block, prompt: &Value) -> Result<(), ImportError> {
+    let shared = data.number(draft, "prefix_tokens")?;
+    let groups = data.number(draft, "prefix_count")?.unwrap_or(1.0);
+    if let Some(shared) = shared.filter(|shared| *shared > 0.0) {
+        draft.shared_prefix(groups, shared, sum(prompt.clone(), &number(shared)));
+    }
+    Ok(())
+}
+
 /// A length with `_stdev`, `_min` and `_max`: normal within the bounds, or uniform between them.
 fn length(draft: &Draft, data: &mut Block, key: &str) -> Result<Option<Value>, ImportError> {
     let Some(mean) = data.number(draft, key)? else {
@@ -225,16 +227,10 @@ fn length(draft: &Draft, data: &mut Block, key: &str) -> Result<Option<Value>, I
     };
     let mut part = |suffix: &str| data.number(draft, &format!("{key}_{suffix}"));
     let (sd, min, max) = (part("stdev")?.unwrap_or(0.0), part("min")?, part("max")?);
-    let mut length = match (min, max) {
-        (Some(min), Some(max)) if sd == 0.0 => return Ok(Some(between(min, max))),
-        _ => about(mean, sd),
-    };
-    for (bound, value) in [("min", min), ("max", max)] {
-        if let (Some(value), true) = (value, length.is_object()) {
-            length[bound] = number(value);
-        }
-    }
-    Ok(Some(length))
+    Ok(Some(match (min, max) {
+        (Some(min), Some(max)) if sd == 0.0 => between(min, max),
+        _ => bounded(about(mean, sd), min, max),
+    }))
 }
 
 fn load(draft: &mut Draft) -> Result<(), ImportError> {

@@ -191,10 +191,7 @@ fn translate_dataset(draft: &mut Draft) -> Result<(), ImportError> {
         _ => None,
     };
     if kind == "sharegpt" && !draft.has("--sharegpt-output-len") && !draft.has("--output-len") {
-        draft.set(
-            "request/max_tokens",
-            json!({ "from": "item.output_tokens" }),
-        );
+        draft.recorded_output();
         draft.set("dataset/prompt_tokens", json!({ "min": 4, "max": 1024 }));
         let differs =
             "vLLM also skips rows with replies below 4 tokens, and above 2048 tokens together";
@@ -221,10 +218,7 @@ fn translate_dataset(draft: &mut Draft) -> Result<(), ImportError> {
     let length = first(draft, flags, "request/max_tokens")?;
     if length.is_some_and(|length| length < 1.0) {
         // -1: as long as the reply in the row.
-        draft.set(
-            "request/max_tokens",
-            json!({ "from": "item.output_tokens" }),
-        );
+        draft.recorded_output();
     } else if let Some(length) = length.or(default) {
         let ratio = if kind == "random" {
             ratios(draft)?.1

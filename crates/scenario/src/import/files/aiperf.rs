@@ -189,8 +189,7 @@ fn by_phase(file: &Node) -> Vec<(String, Node)> {
     all.map(|(index, phase)| {
         let mut one = file.clone();
         one.set("benchmark.phases.profiling", phase.at, phase.clone());
-        if let Some(benchmark) = one.get("benchmark").cloned() {
-            let mut benchmark = benchmark;
+        if let Some(mut benchmark) = one.get("benchmark").cloned() {
             benchmark.remove("more_phases");
             one.set_key("benchmark", benchmark.at, benchmark);
         }

@@ -56,19 +56,17 @@ pub(super) fn tests(files: &mut Files<'_>, root: &Node) -> Tests {
         let mut tree = root.clone();
         tree.remove("benchmarks");
         let mut name = Vec::new();
-        for entry in overrides.get(index).map(Node::entries).unwrap_or_default() {
+        let test = overrides.get(index);
+        for entry in test.map(Node::entries).unwrap_or_default() {
             name.extend(label(&entry.key, &entry.value));
             let path = format!("spec.{}", entry.key);
             if !replace(&mut tree, &path, entry.key_at, &entry.value) {
                 return Err(no_place(entry.key_at, &entry.key));
             }
-        }
-        let mut fields = Fields::new(overrides.get(index).unwrap_or(root).at);
-        for entry in overrides.get(index).map(Node::entries).unwrap_or_default() {
-            fields.mark(Some(&entry.value));
-            let path = format!("spec.{}", entry.key);
+            files.mark(Some(&entry.value));
             files.replaced(&path, value_at(root, &path));
         }
+        let mut fields = Fields::new(test.unwrap_or(root).at);
         fields.table(command(), SPEC, "", &tree);
         tests.push(Test::unnamed(name.join(","), fields.translate(translate)?));
     }

@@ -4,7 +4,7 @@ use crate::fault::Mistake;
 use crate::import::block::Block;
 use crate::import::command::Command;
 use crate::import::draft::{
-    Draft, api_from_path, between, endpoint, number, per_second, seconds, sum,
+    Draft, api_from_path, between, bounded, endpoint, number, per_second, seconds, sum,
 };
 use crate::import::files::{Fields, Files, Test, Tests};
 use crate::import::flags::{FlagGroup, ImportError, Takes, dropped, lost, translated};
@@ -85,20 +85,10 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
         .filter_map(Value::as_object)
         .flatten()
     {
-        let path = format!("target/headers/{name}");
-        match value.as_str() {
-            _ if crate::import::flags::is_secret(name) => {
-                let variable = crate::import::flags::variable(name);
-                draft.set_variable(&path, &format!("${{{variable}}}"));
-                draft.note(
-                    "api.headers",
-                    format!("the value is not stored: set {variable}"),
-                );
-            }
-            Some(text) => draft.set(&path, text),
-            None => draft.set(&path, value.to_string()),
-        }
-        draft.account("api.headers", &[&path]);
+        let text = value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned);
+        draft.header("api.headers", name, &text);
     }
     draft.carry_seconds("load.request_timeout", "target/timeouts/total")?;
     if draft.has("api.response_format") {
@@ -188,10 +178,7 @@ fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
                 }
             }
             // A reply is as long as the recorded one.
-            draft.set(
-                "request/max_tokens",
-                json!({ "from": "item.output_tokens" }),
-            );
+            draft.recorded_output();
             bounds(draft, "data.input_distribution", "dataset/prompt_tokens")?;
             if draft.has("data.output_distribution") {
                 draft.lose(
@@ -244,7 +231,7 @@ fn drawn(draft: &Draft, field: &str, block: &mut Block) -> Result<Value, ImportE
     let sd = sd?.or(std?).or(variance?.map(f64::sqrt)).unwrap_or(200.0);
     let mean = mean.unwrap_or(512.0);
     let kind = block.text("type").unwrap_or_else(|| "normal".into());
-    let mut value = match kind.as_str() {
+    let value = match kind.as_str() {
         "fixed" | "constant" => return Ok(number(mean)),
         "uniform" => return Ok(between(min.unwrap_or(10.0), max.unwrap_or(1024.0))),
         "normal" if sd == 0.0 => return Ok(number(mean)),
@@ -257,12 +244,7 @@ fn drawn(draft: &Draft, field: &str, block: &mut Block) -> Result<Value, ImportE
             return Err(draft.invalid(field, &kind, expected));
         }
     };
-    for (key, bound) in [("min", min), ("max", max)] {
-        if let Some(bound) = bound {
-            value[key] = number(bound);
-        }
-    }
-    Ok(value)
+    Ok(bounded(value, min, max))
 }
 
 /// The bounds of a distribution as those of a filter.
@@ -390,11 +372,7 @@ fn replayed(draft: &mut Draft, field: &str, layout: &str) -> Result<(), ImportEr
     {
         draft.set("target/model", model);
     }
-    let format = block.text("format").unwrap_or_default().to_lowercase();
-    let layout = match format.as_str() {
-        name if name.contains("mooncake") => "mooncake",
-        _ => layout,
-    };
+    let layout = layout_of(&mut block, layout);
     draft.set("dataset/trace/layout", layout);
     if layout != "azure" {
         draft.set("dataset/turns", json!({}));
@@ -402,6 +380,16 @@ fn replayed(draft: &mut Draft, field: &str, layout: &str) -> Result<(), ImportEr
     block.done(draft, &["dataset/path", "dataset/trace/layout"]);
     draft.account("data.path", &["dataset/path"]);
     Ok(())
+}
+
+/// The layout of a log, whose `format` may name another one than the usual.
+fn layout_of<'l>(log: &mut Block, usual: &'l str) -> &'l str {
+    let format = log.text("format").unwrap_or_default().to_lowercase();
+    if format.contains("mooncake") {
+        "mooncake"
+    } else {
+        usual
+    }
 }
 
 /// A stage of the load: its numbers by name.
@@ -429,8 +417,7 @@ fn load(draft: &mut Draft) -> Result<(), ImportError> {
     match kind.as_str() {
         "constant" | "poisson" => {
             draft.carry_value("load.type", "load/arrivals", kind.as_str());
-            let columns = ["rate", "duration"].map(|key| stages.column(draft, key));
-            let [rates, spans] = columns;
+            let [rates, spans] = ["rate", "duration"].map(|key| stages.column(draft, key));
             let (Some(rates), Some(spans)) = (rates?, spans?) else {
                 return Err(draft.invalid(
                     "load.stages",
@@ -510,11 +497,7 @@ fn load(draft: &mut Draft) -> Result<(), ImportError> {
             draft.carry_value("load.type", "load/trace", json!({}));
             let mut trace = Block::from_flag(draft, "load.trace", "file")?;
             let path = trace.text("file").or_else(|| trace.text("path"));
-            let format = trace.text("format").unwrap_or_default().to_lowercase();
-            let layout = match format.contains("mooncake") {
-                true => "mooncake",
-                false => "azure",
-            };
+            let layout = layout_of(&mut trace, "azure");
             if draft.get("dataset/kind").and_then(Value::as_str) != Some("trace")
                 && let Some(path) = path
             {

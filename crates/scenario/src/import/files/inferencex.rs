@@ -73,12 +73,8 @@ pub(super) fn tests(files: &mut Files<'_>, root: &Node) -> Tests {
             }
         }
         if !found {
-            let others = config.entries_at("scenarios").iter();
-            if others
-                .filter(|scenario| scenario.key != "fixed-seq-len")
-                .count()
-                == 0
-            {
+            let mut scenarios = config.entries_at("scenarios").iter();
+            if scenarios.all(|scenario| scenario.key == "fixed-seq-len") {
                 files.lose(&entry.key, config, "no search space of fixed lengths");
             }
             // The deployment of the scenarios above.

@@ -261,6 +261,9 @@ pub(super) fn perf_eval(files: &mut Files<'_>, root: &Node) -> Tests {
         .and_then(Node::string)
         .unwrap_or_default();
     files.title = model.rsplit('/').next().unwrap_or_default().to_owned();
+    for node in [root.get("name"), root.get("vllm")] {
+        files.mark(node.filter(|node| node.entries().is_empty()));
+    }
     let configs = root.items_at("vllm_bench.configs");
     if configs.is_empty() {
         return Err(mistake(
@@ -363,11 +366,6 @@ fn perf_eval_config(
             key => &format!("--{key}"),
         };
         fields.flag(command, flag, &path, &entry.value);
-    }
-    for node in [root.get("name"), root.get("vllm")] {
-        if let Some(node) = node.filter(|node| node.entries().is_empty()) {
-            fields.mark(Some(node));
-        }
     }
     let mut draft = fields.translate(translate)?;
     let rounds = config
