@@ -26,7 +26,8 @@ pub fn survive_large_files() -> std::io::Result<()> {
 const PREPARATION: Duration = Duration::from_secs(2);
 
 /// Listens on a separate thread until the process ends. The first signal drains, the second one stops at once, and the third one
-/// ends the process; the first one does if datasets are still read after [`PREPARATION`]. A closed terminal sends SIGHUP twice (from the system and the shell), so SIGHUP only drains.
+/// ends the process; the first one does if datasets are still read after [`PREPARATION`]. A closed terminal sends SIGHUP twice (from
+/// the system and the shell), so SIGHUP only drains.
 pub fn listen(stop: Stop, events: mpsc::Sender<Event>) -> std::io::Result<()> {
     panics::set_switch(&stop);
     let runtime = tokio::runtime::Builder::new_current_thread()

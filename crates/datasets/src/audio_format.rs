@@ -53,8 +53,8 @@ pub(super) fn samples(bytes: &[u8], rate: u32) -> Result<&[u8], String> {
 /// The duration of `samples` at `rate` per second. None without samples: a header may state 0 for an unknown number.
 fn span(samples: u64, rate: u64) -> Option<Nanos> {
     let nanos = (u128::from(samples) * 1_000_000_000).checked_div(rate.into())?;
-    let nanos = u64::try_from(nanos).ok()?;
-    Some(Nanos(nanos)).filter(|_| nanos > 0)
+    let nanos = u64::try_from(nanos).ok();
+    nanos.filter(|nanos| *nanos > 0).map(Nanos)
 }
 
 fn u16_le(bytes: &[u8], at: usize) -> Option<u64> {

@@ -126,8 +126,8 @@ fn key(entry: &Entry, table: &'static Block, owner: &str, review: &mut Review) {
     }
 }
 
-/// Keys of earlier versions, and what replaces them.
-const FORMER: [(&str, &str); 1] = [("per_case", "restart: case")];
+/// Keys of earlier versions, and the key and the value that replace them.
+const FORMER: [(&str, &str, &str); 1] = [("per_case", "restart", "case")];
 
 fn unknown_key(entry: &Entry, table: &'static Block, owner: &str) -> Mistake {
     if let Some(mistake) = tight(&entry.key, entry.key_at, table).filter(|_| entry.value.is_null())
@@ -135,12 +135,11 @@ fn unknown_key(entry: &Entry, table: &'static Block, owner: &str) -> Mistake {
         return mistake;
     }
     let message = format!("unknown key `{}`", entry.key);
-    if let Some((_, now)) = FORMER
-        .iter()
-        .find(|(key, now)| *key == entry.key && table.names().any(|name| now.starts_with(name)))
-    {
+    let mut former = FORMER.iter();
+    let former = former.find(|(key, now, _)| *key == entry.key && table.field(now).is_some());
+    if let Some((_, now, value)) = former {
         let mistake = Mistake::new(entry.key_at, message, "a key of earlier versions");
-        return mistake.help(format!("Write `{now}`."));
+        return mistake.help(format!("Write `{now}: {value}`."));
     }
     if let Some(meant) = nearest(&entry.key, table.names()) {
         return Mistake::new(entry.key_at, message, format!("did you mean `{meant}`?"));

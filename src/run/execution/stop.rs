@@ -23,7 +23,7 @@ pub struct Stop(Arc<Switch>);
 #[derive(Debug)]
 struct Switch {
     level: watch::Sender<Level>,
-    /// Datasets are read, and nobody looks at the level.
+    /// The run is reading its datasets, and may not check the level.
     is_preparing: AtomicBool,
     /// Switches whose level is at least that of this one.
     children: Mutex<Vec<Weak<Switch>>>,
