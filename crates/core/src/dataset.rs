@@ -603,11 +603,3 @@ impl Session {
 /// all that it awaits has ended. Turns that await the same many others await a joint of these instead, so that a session of n
 /// turns has O(n) links.
 pub type TurnDependencies = Arc<[Box<[u32]>]>;
-
-/// The first turn that does not just await the turn before it.
-pub fn first_branch(dependencies: &TurnDependencies) -> Option<u32> {
-    let mut turns = (0u32..).zip(dependencies.iter());
-    turns
-        .find(|(turn, awaited)| !awaited.iter().copied().eq(turn.checked_sub(1)))
-        .map(|(turn, _)| turn)
-}

@@ -1,5 +1,6 @@
 //! The layouts of logs, and the parsers of their rows.
 
+use super::sessions::LogTime;
 use super::{otel, weka};
 use llmscen_core::dataset::Layout;
 use serde::Deserialize;
@@ -19,7 +20,7 @@ pub const EXPECTED: &str = "a log in the Mooncake (JSONL), Bailian (JSONL), Weka
 #[derive(Debug)]
 pub struct Entry<'a> {
     /// Arrival time in nanoseconds on the clock of the log.
-    pub at: Option<i128>,
+    pub at: Option<LogTime>,
     /// The requested model, where the layout has it.
     pub model: Option<String>,
     pub request: LoggedRequest<'a>,
@@ -30,9 +31,9 @@ pub struct Entry<'a> {
 #[derive(Debug, Default)]
 pub struct SessionFields {
     /// End of the request in nanoseconds on the clock of the log.
-    pub end: Option<i128>,
+    pub end: Option<LogTime>,
     /// Nanoseconds since the end of the request before it in its session.
-    pub delay: Option<i128>,
+    pub delay: Option<LogTime>,
     /// The session's name.
     pub session: Option<String>,
     /// The request's name, which its children state as their parent.
@@ -447,7 +448,7 @@ fn parse_cells(line: &str) -> Vec<Cow<'_, str>> {
 
 /// Parses a decimal number in units of 10^-`digits` without rounding: `1700000000.25` seconds (9) or `12.5` milliseconds
 /// (6) as nanoseconds. Digits beyond nanoseconds are cut.
-pub fn parse_decimal(text: &str, digits: usize) -> Option<i128> {
+pub fn parse_decimal(text: &str, digits: usize) -> Option<LogTime> {
     let text = text.trim();
     let scale = 10i128.pow(u32::try_from(digits).ok()?);
     if text.contains(['e', 'E']) {
@@ -455,7 +456,7 @@ pub fn parse_decimal(text: &str, digits: usize) -> Option<i128> {
             .parse::<f64>()
             .ok()
             .filter(|number| number.is_finite() && number.abs() < 1e18)?;
-        return Some((number * scale as f64).round() as i128);
+        return in_range((number * scale as f64).round() as i128);
     }
     let (negative, text) = text
         .strip_prefix('-')
@@ -477,11 +478,17 @@ pub fn parse_decimal(text: &str, digits: usize) -> Option<i128> {
         } else {
             rest.parse::<i128>().ok()?
         };
-    Some(if negative { -value } else { value })
+    in_range(if negative { -value } else { value })
+}
+
+/// A time within 146 years of the origin of its clock, so that no difference of two overflows.
+fn in_range(time: i128) -> Option<LogTime> {
+    const MAX: i128 = 1 << 62;
+    (-MAX..=MAX).contains(&time).then_some(time as LogTime)
 }
 
 /// Nanoseconds from the Unix epoch to a date in RFC 3339, or with a blank instead of `T`; UTC where it has no offset.
-pub fn parse_date(text: &str) -> Option<i128> {
+pub fn parse_date(text: &str) -> Option<LogTime> {
     let (day, time) = text.trim().split_once([' ', 'T', 't'])?;
     let zone = if time.contains(['Z', 'z', '+', '-']) {
         ""
@@ -490,7 +497,7 @@ pub fn parse_date(text: &str) -> Option<i128> {
     };
     OffsetDateTime::parse(&format!("{day}T{time}{zone}"), &Rfc3339)
         .ok()
-        .map(OffsetDateTime::unix_timestamp_nanos)
+        .and_then(|date| in_range(date.unix_timestamp_nanos()))
 }
 
 #[cfg(test)]
@@ -510,9 +517,20 @@ mod tests {
             (Some(-1_500_000_000), Some(1_700_000_000_000_000_000))
         );
         assert_eq!(
-            ["", ".", "1,5", "x", "1.2.3", "inf", "1e999", "NaN"]
-                .map(|text| parse_decimal(text, 9)),
-            [None; 8]
+            [
+                "",
+                ".",
+                "1,5",
+                "x",
+                "1.2.3",
+                "inf",
+                "1e999",
+                "NaN",
+                "1e12",
+                "18446744073709551615"
+            ]
+            .map(|text| parse_decimal(text, 9)),
+            [None; 10]
         );
     }
 

@@ -3,12 +3,12 @@
 use super::layout::{EXPECTED, Entry, LogFormat, LoggedRequest};
 use super::meaning::{Meaning, Signs};
 use super::sessions::{
-    self, ChainedTurn, ChildTurn, LoggedSession, SessionError, TimedRequest, Unit, Wait,
+    self, ChainedTurn, ChildTurn, LogTime, LoggedSession, SessionError, TimedRequest, Unit, Wait,
 };
 use super::{otel, weka};
 use crate::error::PromptError;
 use crate::file;
-use llmscen_core::dataset::{Layout, TraceRows, TraceSpec, TurnDependencies, first_branch};
+use llmscen_core::dataset::{Layout, TraceRows, TraceSpec, TurnDependencies};
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
 use serde_json::value::RawValue;
@@ -206,7 +206,7 @@ impl<'a> Scan<'a> {
     }
 
     /// Every request as a session of one turn: its time and place.
-    fn requests(&mut self, format: LogFormat) -> Result<Vec<(i128, Range<usize>)>, ScanError> {
+    fn requests(&mut self, format: LogFormat) -> Result<Vec<(LogTime, Range<usize>)>, ScanError> {
         let mut requests = Vec::new();
         for line in self.rows(format) {
             let parts = match format {
@@ -343,14 +343,12 @@ impl<'a> Scan<'a> {
     /// Sessions whose rows have the name of the session.
     fn named_sessions(&mut self, format: LogFormat) -> Result<Vec<LoggedSession>, ScanError> {
         let mut names: HashMap<String, usize> = HashMap::new();
-        let mut groups: Vec<Vec<(ChainedTurn, Option<i128>)>> = Vec::new();
+        let is_chain = matches!(format, LogFormat::Mooncake);
+        // The last field: the delay in a chain, the end of the request elsewhere.
+        let mut groups: Vec<Vec<(Range<usize>, Option<LogTime>, Option<LogTime>)>> = Vec::new();
         self.entries(format, &mut |entry, span| {
             let place = entry.place;
-            let turn = ChainedTurn {
-                span,
-                start: entry.at,
-                delay: place.delay,
-            };
+            let last = if is_chain { place.delay } else { place.end };
             let next = groups.len();
             let group = match place.session {
                 None => next,
@@ -359,24 +357,25 @@ impl<'a> Scan<'a> {
             if group == next {
                 groups.push(Vec::new());
             }
-            groups[group].push((turn, place.end));
+            groups[group].push((span, entry.at, last));
         })?;
-        let link = |group: Vec<(ChainedTurn, Option<i128>)>| match format {
-            LogFormat::Mooncake => {
-                sessions::link_chain(group.into_iter().map(|(turn, _)| turn).collect())
+        let link = |group: Vec<(Range<usize>, Option<LogTime>, Option<LogTime>)>| {
+            let rows = group.into_iter();
+            if is_chain {
+                return sessions::link_chain(rows.map(|(span, start, delay)| ChainedTurn {
+                    span,
+                    start,
+                    delay,
+                }));
             }
-            _ => Ok(sessions::link_times(
-                group
-                    .into_iter()
-                    .filter_map(|(turn, end)| {
-                        Some(Unit::Request(TimedRequest {
-                            start: turn.start?,
-                            span: turn.span,
-                            end,
-                        }))
-                    })
-                    .collect(),
-            )),
+            let timed = rows.filter_map(|(span, start, end)| {
+                Some(Unit::Request(TimedRequest {
+                    span,
+                    start: start?,
+                    end,
+                }))
+            });
+            Ok(sessions::link_times(timed.collect()))
         };
         let sessions = groups.into_iter().map(link);
         Ok(sessions
@@ -580,7 +579,7 @@ impl Rows {
         Ok(rows)
     }
 
-    fn add_requests(&mut self, mut requests: Vec<(i128, Range<usize>)>, spec: &TraceSpec) {
+    fn add_requests(&mut self, mut requests: Vec<(LogTime, Range<usize>)>, spec: &TraceSpec) {
         requests.sort_by_key(|(at, _)| *at);
         let window = Window::new(requests.first().map(|(at, _)| *at), spec);
         for (at, span) in requests {
@@ -598,13 +597,7 @@ impl Rows {
             let Some(at) = window.find(session.at) else {
                 continue;
             };
-            let turns = session.turns.iter().map(|turn| &turn.after);
-            let awaited: TurnDependencies = turns
-                .chain(&session.joints)
-                .map(|awaited| awaited.as_slice().into())
-                .collect();
-            let awaited = first_branch(&awaited).map(|_| awaited);
-            self.push_session(at, session.turns.len() as u32, awaited);
+            self.push_session(at, session.turns.len() as u32, session.awaited);
             for turn in session.turns {
                 self.waits.push(turn.wait);
                 self.push_row(turn.span);
@@ -710,7 +703,10 @@ impl Rows {
         let meaning = signs.judge(stated, &line).map_err(error)?;
         // What is new is sent after one reply.
         let overlap = |session: &Session| {
-            let turn = first_branch(session.awaited.as_ref()?)?;
+            let awaited = session.awaited.as_ref()?.iter().zip(0u32..);
+            let mut awaited =
+                awaited.filter(|(awaited, turn)| !awaited.iter().copied().eq(turn.checked_sub(1)));
+            let (_, turn) = awaited.next()?;
             self.rows.get((session.first + turn) as usize)
         };
         match self.sessions.iter().find_map(overlap) {
@@ -881,13 +877,13 @@ impl Rows {
 
 /// The part of a log between `start` and `end`, relative to its first request.
 struct Window {
-    origin: i128,
+    origin: LogTime,
     start: Nanos,
     end: Option<Nanos>,
 }
 
 impl Window {
-    fn new(first: Option<i128>, spec: &TraceSpec) -> Window {
+    fn new(first: Option<LogTime>, spec: &TraceSpec) -> Window {
         Window {
             origin: first.unwrap_or(0),
             start: spec.start.unwrap_or_default(),
@@ -896,9 +892,9 @@ impl Window {
     }
 
     /// A time since the start of the window; None: it is outside.
-    fn find(&self, at: i128) -> Option<Nanos> {
-        let at = Nanos(u64::try_from(at - self.origin).unwrap_or(u64::MAX));
-        (at >= self.start && self.end.is_none_or(|end| at < end)).then(|| at - self.start)
+    fn find(&self, at: LogTime) -> Option<Nanos> {
+        let at = Nanos(u64::try_from(at.saturating_sub(self.origin)).unwrap_or(u64::MAX));
+        (at >= self.start && self.end.is_none_or(|end| at <= end)).then(|| at - self.start)
     }
 }
 

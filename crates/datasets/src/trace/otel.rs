@@ -6,7 +6,7 @@
 use super::layout::{
     Entry, LoggedRequest, SessionFields, check_tokens, invalid_time, parse_date, text_of,
 };
-use super::sessions;
+use super::sessions::{self, LogTime};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -182,7 +182,7 @@ impl Span {
 }
 
 /// A time in nanoseconds since 1970 or as a date.
-fn time(value: &Value) -> Result<i128, String> {
+fn time(value: &Value) -> Result<LogTime, String> {
     let text = text_of(value);
     text.parse()
         .ok()

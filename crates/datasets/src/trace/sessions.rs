@@ -11,6 +11,7 @@
 //! ```
 
 use crate::conversations::MAX_WAIT;
+use llmscen_core::dataset::TurnDependencies;
 use llmscen_core::units::Nanos;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -22,22 +23,24 @@ pub const EXPECTED: &str =
 /// Nesting of groups that is supported.
 pub const MAX_DEPTH: u32 = 256;
 
+/// Nanoseconds on the clock of a log.
+pub type LogTime = i64;
+
 /// A session of the log. Its first turn awaits none.
 #[derive(Debug, PartialEq)]
 pub struct LoggedSession {
     /// Time of the first request in nanoseconds on the clock of the log.
-    pub at: i128,
+    pub at: LogTime,
     pub turns: Vec<LoggedTurn>,
-    /// What each joint awaits, see [`llmscen_core::dataset::TurnDependencies`].
-    pub joints: Vec<Vec<u32>>,
+    /// What each turn awaits, and then each joint, see [`llmscen_core::dataset::TurnDependencies`]; None where each turn awaits the one
+    /// before it.
+    pub awaited: Option<TurnDependencies>,
 }
 
 #[derive(Debug, PartialEq)]
 pub struct LoggedTurn {
     /// Place of the request in the text of the log.
     pub span: Range<usize>,
-    /// The turns that it awaits, each less than its own index, and joints, which count on from the last turn.
-    pub after: Vec<u32>,
     pub wait: Wait,
 }
 
@@ -65,25 +68,28 @@ fn error<T>(span: &Range<usize>, problem: impl Into<String>) -> Result<T, Sessio
     })
 }
 
-/// Nanoseconds of a difference that is not negative.
-fn nanos(difference: i128) -> Nanos {
-    Nanos(u64::try_from(difference.max(0)).unwrap_or(u64::MAX))
+/// Time from `since` to `to`; 0 if `to` is earlier.
+fn elapsed(since: LogTime, to: LogTime) -> Nanos {
+    Nanos(u64::try_from(to.saturating_sub(since)).unwrap_or(0))
 }
 
 /// A request of a session whose requests follow one another.
 pub struct ChainedTurn {
     pub span: Range<usize>,
-    pub start: Option<i128>,
+    pub start: Option<LogTime>,
     /// Time since the end of the request before it.
-    pub delay: Option<i128>,
+    pub delay: Option<LogTime>,
 }
 
 /// Links requests that follow one another.
 ///
 /// # Errors
 /// A negative delay, a time before that of the request before it, or neither time nor delay.
-pub fn link_chain(chain: Vec<ChainedTurn>) -> Result<Option<LoggedSession>, SessionError> {
-    let Some(first) = chain.first() else {
+pub fn link_chain(
+    chain: impl ExactSizeIterator<Item = ChainedTurn>,
+) -> Result<Option<LoggedSession>, SessionError> {
+    let mut chain = chain.peekable();
+    let Some(first) = chain.peek() else {
         return Ok(None);
     };
     let Some(at) = first.start else {
@@ -110,12 +116,12 @@ pub fn link_chain(chain: Vec<ChainedTurn>) -> Result<Option<LoggedSession>, Sess
                     format!("negative `delay`: {} ms", delay as f64 / 1e6),
                 );
             }
-            (Some(delay), ..) if nanos(delay) > MAX_WAIT => {
+            (Some(delay), ..) if elapsed(0, delay) > MAX_WAIT => {
                 return error(&span, "a `delay` of more than a year");
             }
             _ if index == 0 => Wait::Logged(Nanos::ZERO),
-            (Some(delay), ..) => Wait::Logged(nanos(delay)),
-            (None, Some(start), Some(before)) => Wait::SinceStart(nanos(start - before)),
+            (Some(delay), ..) => Wait::Logged(elapsed(0, delay)),
+            (None, Some(start), Some(before)) => Wait::SinceStart(elapsed(before, start)),
             _ => {
                 return error(
                     &span,
@@ -125,23 +131,19 @@ pub fn link_chain(chain: Vec<ChainedTurn>) -> Result<Option<LoggedSession>, Sess
         };
         before = start;
         latest = start.unwrap_or(latest);
-        turns.push(LoggedTurn {
-            span,
-            after: index.checked_sub(1).into_iter().collect(),
-            wait,
-        });
+        turns.push(LoggedTurn { span, wait });
     }
     Ok(Some(LoggedSession {
         at,
         turns,
-        joints: Vec::new(),
+        awaited: None,
     }))
 }
 
 /// A request that names its parent.
 pub struct ChildTurn {
     pub span: Range<usize>,
-    pub start: i128,
+    pub start: LogTime,
     pub id: String,
     /// None: it begins a session.
     pub parent: Option<String>,
@@ -187,6 +189,8 @@ pub fn link_parents(rows: Vec<ChildTurn>) -> Result<Vec<LoggedSession>, SessionE
     order.sort_by_key(|&index| (rows[index].start, places.depth[index]));
     let mut position = vec![0u32; rows.len()];
     let mut sessions: Vec<LoggedSession> = Vec::new();
+    // The parent of each turn of each session.
+    let mut awaited: Vec<Vec<Option<u32>>> = Vec::new();
     let mut session_of_root = HashMap::new();
     for index in order {
         let row = &rows[index];
@@ -196,25 +200,35 @@ pub fn link_parents(rows: Vec<ChildTurn>) -> Result<Vec<LoggedSession>, SessionE
                 sessions.push(LoggedSession {
                     at: row.start,
                     turns: Vec::new(),
-                    joints: Vec::new(),
+                    awaited: None,
                 });
+                awaited.push(Vec::new());
                 sessions.len() - 1
             });
         let session = &mut sessions[number];
         position[index] = session.turns.len() as u32;
+        awaited[number].push(parents[index].map(|parent| position[parent]));
         session.turns.push(LoggedTurn {
             span: row.span.clone(),
-            after: parents[index]
-                .map(|parent| position[parent])
-                .into_iter()
-                .collect(),
             wait: match parents[index] {
-                Some(parent) => Wait::SinceStart(nanos(row.start - rows[parent].start)),
+                Some(parent) => Wait::SinceStart(elapsed(rows[parent].start, row.start)),
                 None => Wait::Logged(Nanos::ZERO),
             },
         });
     }
+    for (session, awaited) in sessions.iter_mut().zip(&awaited) {
+        session.awaited = branches(awaited.iter().map(Option::as_slice));
+    }
     Ok(sessions)
+}
+
+/// What each turn, and each joint, awaits; None where each awaits the one before it.
+fn branches<'a>(awaited: impl Iterator<Item = &'a [u32]> + Clone) -> Option<TurnDependencies> {
+    let is_line = |(turn, awaited): (u32, &[u32])| awaited.iter().copied().eq(turn.checked_sub(1));
+    match (0..).zip(awaited.clone()).all(is_line) {
+        true => None,
+        false => Some(awaited.map(Box::from).collect()),
+    }
 }
 
 fn cycle(span: &Range<usize>, id: &str) -> SessionError {
@@ -267,8 +281,8 @@ impl Places {
 #[derive(Clone, Debug)]
 pub struct TimedRequest {
     pub span: Range<usize>,
-    pub start: i128,
-    pub end: Option<i128>,
+    pub start: LogTime,
+    pub end: Option<LogTime>,
 }
 
 /// A request, or a group of requests such as those of a sub-agent.
@@ -280,7 +294,7 @@ pub enum Unit {
 
 impl Unit {
     /// The start of its first request and the end of its last one.
-    fn interval(&self) -> Option<(i128, i128)> {
+    fn interval(&self) -> Option<(LogTime, LogTime)> {
         match self {
             Unit::Request(request) => Some((request.start, request.end.unwrap_or(request.start))),
             Unit::Group(units) => units
@@ -310,34 +324,34 @@ pub fn link_times(units: Vec<Unit>) -> Option<LoggedSession> {
         positions.sort_unstable();
         positions
     };
+    let awaited_by = |old: usize| match nodes[old].awaited[..] {
+        [] if old != first => std::slice::from_ref(&first),
+        _ => &nodes[old].awaited[..],
+    };
     let turn = |&old: &usize| {
         let node = &nodes[old];
-        let awaited = match node.awaited[..] {
-            [] if old != first => std::slice::from_ref(&first),
-            _ => &node.awaited[..],
-        };
+        let awaited = awaited_by(old);
         let end = awaited
             .iter()
             .map(|old| nodes[*old].end)
             .max_by_key(|end| end.at);
         let since = end.map_or(node.start(), |end| end.at);
-        let wait = nanos(node.start() - since);
+        let wait = elapsed(since, node.start());
         Some(LoggedTurn {
             span: node.request.as_ref()?.span.clone(),
-            after: positions(awaited),
             wait: match end.is_none_or(|end| end.is_logged) {
                 true => Wait::Logged(wait),
                 false => Wait::SinceStart(wait),
             },
         })
     };
+    let of_turns = order.iter().map(|&old| positions(awaited_by(old)));
+    let of_joints = joints.iter().map(|&old| positions(&nodes[old].awaited));
+    let awaited: Vec<Vec<u32>> = of_turns.chain(of_joints).collect();
     Some(LoggedSession {
         at: nodes[first].start(),
         turns: order.iter().filter_map(turn).collect(),
-        joints: joints
-            .iter()
-            .map(|&old| positions(&nodes[old].awaited))
-            .collect(),
+        awaited: branches(awaited.iter().map(Vec::as_slice)),
     })
 }
 
@@ -349,7 +363,7 @@ const MAX_LOOKED_AT: usize = 256;
 /// The end of a request, or its start if the log lacks the end.
 #[derive(Clone, Copy, Debug)]
 struct End {
-    at: i128,
+    at: LogTime,
     is_logged: bool,
 }
 
@@ -372,7 +386,7 @@ impl Node {
         }
     }
 
-    fn start(&self) -> i128 {
+    fn start(&self) -> LogTime {
         self.request.as_ref().map_or(self.end.at, |own| own.start)
     }
 }
@@ -399,13 +413,13 @@ fn join(awaited: Vec<usize>, nodes: &mut Vec<Node>) -> Vec<usize> {
 /// Adds the requests of a group with those that they await. `before`: what the group awaits. Returns the nodes that no other of
 /// the group awaits.
 fn place(units: Vec<Unit>, before: &[usize], nodes: &mut Vec<Node>) -> Vec<usize> {
-    let mut units: Vec<((i128, i128), Unit)> = units
+    let mut units: Vec<((LogTime, LogTime), Unit)> = units
         .into_iter()
         .filter_map(|unit| Some((unit.interval()?, unit)))
         .collect();
     units.sort_by_key(|((start, _), _)| *start);
-    let mut intervals: Vec<(i128, i128)> = Vec::with_capacity(units.len());
-    let mut latest_ends: Vec<i128> = Vec::with_capacity(units.len());
+    let mut intervals: Vec<(LogTime, LogTime)> = Vec::with_capacity(units.len());
+    let mut latest_ends: Vec<LogTime> = Vec::with_capacity(units.len());
     let mut lasts: Vec<Vec<usize>> = Vec::with_capacity(units.len());
     let mut is_awaited = vec![false; units.len()];
     // Units by their ends, without those of the latest joint.
@@ -462,9 +476,9 @@ fn place(units: Vec<Unit>, before: &[usize], nodes: &mut Vec<Node>) -> Vec<usize
 /// The intervals that ended at `start` or before, without those that ended before another of them began. The intervals are sorted
 /// by their starts; `latest_ends`: the latest end up to each. None where there are many, or too many to look at.
 fn direct_predecessors(
-    intervals: &[(i128, i128)],
-    latest_ends: &[i128],
-    start: i128,
+    intervals: &[(LogTime, LogTime)],
+    latest_ends: &[LogTime],
+    start: LogTime,
 ) -> Option<Vec<usize>> {
     let has_ended = |index: &usize| intervals[*index].1 <= start;
     let looked_at = || (0..intervals.len()).rev().take(MAX_LOOKED_AT);
@@ -581,8 +595,8 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
-    fn requests(intervals: &[(i128, i128)]) -> Vec<Unit> {
-        let request = |(index, (start, length)): (usize, &(i128, i128))| {
+    fn requests(intervals: &[(LogTime, LogTime)]) -> Vec<Unit> {
+        let request = |(index, (start, length)): (usize, &(LogTime, LogTime))| {
             Unit::Request(TimedRequest {
                 span: index..index + 1,
                 start: *start,
@@ -593,22 +607,22 @@ mod tests {
     }
 
     fn links(session: &LoggedSession) -> usize {
-        let of_turns = session.turns.iter().map(|turn| turn.after.len());
-        of_turns.chain(session.joints.iter().map(Vec::len)).sum()
+        let awaited = session.awaited.as_ref().unwrap();
+        awaited.iter().map(|awaited| awaited.len()).sum()
     }
 
     /// For each turn, the turns that it awaits, directly or not.
     fn awaited(session: &LoggedSession) -> Vec<BTreeSet<usize>> {
         let turns = session.turns.len();
-        let direct = |node: usize| match session.turns.get(node) {
-            Some(turn) => &turn.after,
-            None => &session.joints[node - turns],
+        let direct = |node: usize| match &session.awaited {
+            Some(awaited) => awaited[node].to_vec(),
+            None => (node as u32).checked_sub(1).into_iter().collect(),
         };
         let closure = |turn: usize| {
             let mut found = BTreeSet::new();
             let mut open = vec![turn];
             while let Some(node) = open.pop() {
-                let new = direct(node).iter().map(|node| *node as usize);
+                let new = direct(node).into_iter().map(|node| node as usize);
                 open.extend(new.filter(|node| found.insert(*node)));
             }
             found.into_iter().filter(|node| *node < turns).collect()
@@ -619,11 +633,11 @@ mod tests {
     proptest! {
         #[test]
         fn a_request_awaits_all_that_had_ended_when_it_began(
-            intervals in proptest::collection::vec((0..400i128, 0..300i128), 1..600),
+            intervals in proptest::collection::vec((0..400i64, 0..300i64), 1..600),
         ) {
             let session = link_times(requests(&intervals)).unwrap();
             let awaited = awaited(&session);
-            let times: Vec<(i128, i128)> = session.turns.iter().map(|turn| intervals[turn.span.start]).collect();
+            let times: Vec<(LogTime, LogTime)> = session.turns.iter().map(|turn| intervals[turn.span.start]).collect();
             for (turn, (start, _)) in times.iter().enumerate().skip(1) {
                 let ended = |other: &usize| *other < turn && times[*other].0 + times[*other].1 <= *start;
                 let mut expected: BTreeSet<usize> = (0..times.len()).filter(ended).collect();
@@ -632,17 +646,18 @@ mod tests {
                 // Every turn awaits the first one.
                 expected.insert(0);
                 prop_assert_eq!(&awaited[turn], &expected, "turn {}", turn);
-                prop_assert_eq!(session.turns[turn].wait, Wait::Logged(nanos(start - since)));
+                prop_assert_eq!(session.turns[turn].wait, Wait::Logged(elapsed(since, *start)));
             }
         }
     }
 
     #[test]
     fn many_that_overlap_have_few_links() {
-        const MANY: i128 = 10_000;
-        let parallel = |start: i128| (0..MANY).map(move |n| (start + n, 2 * MANY - n));
-        let both: Vec<(i128, i128)> = parallel(0).chain(parallel(3 * MANY)).collect();
-        let staggered: Vec<(i128, i128)> = (0..2 * MANY).map(|n| (n, MANY / 2 + n % 7)).collect();
+        const MANY: LogTime = 10_000;
+        let parallel = |start: LogTime| (0..MANY).map(move |n| (start + n, 2 * MANY - n));
+        let both: Vec<(LogTime, LogTime)> = parallel(0).chain(parallel(3 * MANY)).collect();
+        let staggered: Vec<(LogTime, LogTime)> =
+            (0..2 * MANY).map(|n| (n, MANY / 2 + n % 7)).collect();
         for intervals in [both, staggered] {
             let session = link_times(requests(&intervals)).unwrap();
             assert_eq!(session.turns.len(), intervals.len());

@@ -172,13 +172,13 @@ fn the_window_counts_from_the_first_arrival_and_moves_time_zero() {
     assert_eq!(window(Some(700_000), None).unwrap(), [300.0, 2300.0]);
     assert_eq!(
         window(None, Some(700_300)).unwrap(),
-        [0.0],
-        "the end is not in it"
+        [0.0, 700_300.0],
+        "the end is in it"
     );
     assert_eq!(
-        window(Some(700_300), Some(702_300)).unwrap(),
+        window(Some(700_300), Some(702_299)).unwrap(),
         [0.0],
-        "the start is"
+        "and so is the start"
     );
     let error = window(Some(1), Some(2)).unwrap_err().to_string();
     assert!(

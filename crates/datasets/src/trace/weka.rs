@@ -3,7 +3,7 @@
 use super::layout::{
     Entry, LoggedRequest, SessionFields, check_tokens, invalid_time, parse_decimal,
 };
-use super::sessions::{MAX_DEPTH, SessionError, TimedRequest, Unit};
+use super::sessions::{LogTime, MAX_DEPTH, SessionError, TimedRequest, Unit};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -47,7 +47,7 @@ pub fn parse_request(text: &str) -> Result<Entry<'_>, String> {
     let at = seconds(&request.t)?;
     let end = match &request.api_time {
         None | Some(Value::Null) => None,
-        Some(time) => Some(at + positive(seconds(time)?, "api_time")?),
+        Some(time) => Some(at.saturating_add(positive(seconds(time)?, "api_time")?)),
     };
     let input = check_tokens(request.r#in.as_u64(), "prompt", &request.r#in)?;
     let output = check_tokens(request.out.as_u64(), "output", &request.out)?;
@@ -66,12 +66,12 @@ pub fn parse_request(text: &str) -> Result<Entry<'_>, String> {
     })
 }
 
-fn seconds(time: &Value) -> Result<i128, String> {
+fn seconds(time: &Value) -> Result<LogTime, String> {
     let text = time.to_string();
     parse_decimal(&text, 9).ok_or_else(|| invalid_time(&text))
 }
 
-fn positive(time: i128, key: &str) -> Result<i128, String> {
+fn positive(time: LogTime, key: &str) -> Result<LogTime, String> {
     match time {
         0.. => Ok(time),
         _ => Err(format!("negative `{key}`: {} s", time as f64 / 1e9)),
@@ -82,7 +82,7 @@ fn positive(time: i128, key: &str) -> Result<i128, String> {
 #[derive(Clone, Copy, Default)]
 pub struct Level {
     /// The time from which theirs count.
-    pub base: i128,
+    pub base: LogTime,
     /// Number of sub-agents around them.
     pub depth: u32,
 }
@@ -99,7 +99,7 @@ pub fn units<E: From<SessionError>>(
     reject: &mut dyn FnMut(&str, String) -> Result<(), E>,
 ) -> Result<Vec<Unit>, E> {
     let mut units = Vec::new();
-    let mut latest = i128::MIN;
+    let mut latest = LogTime::MIN;
     for member in members {
         let text = member.get();
         let parsed: Result<Member<'_>, _> = serde_json::from_str(text);
@@ -131,7 +131,11 @@ pub fn units<E: From<SessionError>>(
             }
             // Some logs have times since the beginning of the session here, others since the beginning of the sub-agent.
             let is_relative = first_time(&inner).is_some_and(|first| first < at);
-            let base = if is_relative { base + at } else { base };
+            let base = if is_relative {
+                base.saturating_add(at)
+            } else {
+                base
+            };
             let level = Level {
                 base,
                 depth: depth + 1,
@@ -142,8 +146,8 @@ pub fn units<E: From<SessionError>>(
         match parse_request(text) {
             Ok(entry) => units.push(Unit::Request(TimedRequest {
                 span: locate(text),
-                start: base + at,
-                end: entry.place.end.map(|end| base + end),
+                start: base.saturating_add(at),
+                end: entry.place.end.map(|end| base.saturating_add(end)),
             })),
             Err(problem) => reject(text, problem)?,
         }
@@ -151,7 +155,7 @@ pub fn units<E: From<SessionError>>(
     Ok(units)
 }
 
-fn first_time(members: &[&RawValue]) -> Option<i128> {
+fn first_time(members: &[&RawValue]) -> Option<LogTime> {
     let first: Member<'_> = serde_json::from_str(members.first()?.get()).ok()?;
     seconds(&first.t).ok()
 }
