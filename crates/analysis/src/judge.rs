@@ -13,6 +13,7 @@ mod design_effect;
 mod ends;
 mod evidence;
 mod figure;
+mod heavy_tail;
 mod overall;
 mod overload;
 mod paired;

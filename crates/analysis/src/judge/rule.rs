@@ -8,6 +8,7 @@ use crate::judge::ends::without_ends;
 use crate::judge::evidence::{
     Evidence, estimate, goodput_flags, histogram_bound, point_only_reason,
 };
+use crate::judge::heavy_tail;
 use crate::judge::overload::{self, Queue};
 use crate::judge::paired::judge_answers;
 use crate::judge::ratio::judge_ratio;
@@ -25,6 +26,10 @@ use llmscen_core::units::Unit;
 
 /// The note of a verdict that the self-audit invalidates.
 pub const REJECTED: &str = "not judged: the self-audit failed";
+
+/// Servers that report cached tokens only on request.
+const NO_CACHED_TOKENS: &str = "no data: no reply states its cached tokens (vLLM needs `--enable-prompt-tokens-details`, SGLang \
+                                `--enable-cache-report`)";
 
 /// The note of a default objective that failed.
 const DEFAULT_FAILED: &str = "a default, because no objective in `slo` limits failures; `slo_defaults.error_rate` changes it";
@@ -75,14 +80,17 @@ fn assess(check: &Check, sample: &Sample, conditions: &Conditions) -> Assessment
     if let Some(limit) = CostLimit::of(check, sample) {
         return limit.to_cost(assess(&limit.check, sample, conditions));
     }
-    let judge = |sample: &Sample| {
+    let judge = |check: &Check, sample: &Sample| {
         let evidence = Evidence::collect(check, sample);
         match unmeasured(check, sample) {
             0 => assess_evidence(check, sample, conditions, evidence),
             unmeasured => assess_with_unmeasured(check, sample, conditions, evidence, unmeasured),
         }
     };
-    let judged = without_ends((check, sample), conditions.load, judge(sample), judge);
+    let of_rest = |rest: &Sample| judge(check, rest);
+    let judged = judge(check, sample);
+    let judged = without_ends((check, sample), conditions.load, judged, of_rest);
+    let judged = heavy_tail::with_margin(check, sample, judged, |check| judge(check, sample));
     match conditions.overload_note(check) {
         Some(note) => judged.without_pass(note),
         None => judged,
@@ -399,12 +407,17 @@ fn is_floor(op: Op) -> bool {
 }
 
 fn without_data(check: &Check) -> Assessment {
+    let of_cache = |metric: &Metric| matches!(metric, Metric::CachedShare | Metric::CachedTokens);
+    let missing = match &check.subject {
+        Subject::Metric { metric, .. } if of_cache(metric) => NO_CACHED_TOKENS,
+        _ => "no data",
+    };
     let (ruling, note) = match check.no_data {
-        NoData::Fail => (Ruling::Fail, "no data"),
-        NoData::Inconclusive => (Ruling::Inconclusive, "no data"),
+        NoData::Fail => (Ruling::Fail, missing.to_owned()),
+        NoData::Inconclusive => (Ruling::Inconclusive, missing.to_owned()),
         NoData::Pass => (
             Ruling::Pass,
-            "no data; passes because the objective sets `no_data: pass`",
+            format!("{missing}; passes because the objective sets `no_data: pass`"),
         ),
     };
     Assessment {
@@ -414,7 +427,7 @@ fn without_data(check: &Check) -> Assessment {
         n: 0,
         effective_n: None,
         need: None,
-        note: Some(note.into()),
+        note: Some(note),
     }
 }
 
