@@ -114,7 +114,7 @@ pub(crate) static SERVER: Block = Block {
     doc: "The server under test, started before the first request and stopped at the end of the run, also after an error.",
     short: None,
     fields: &[
-        field("preset", PRESET, "A known server: its command, readiness and metrics endpoint, for `target.model` on the host and port of `target.url`. Other keys override it.")
+        field("preset", PRESET, "A known server: its command, readiness and metrics endpoint, for `target.model` on the host and port of `target.url`. Where an objective is on cached tokens, `vllm` and `sglang` get the argument with which replies have them. Other keys override it.")
             .example("vllm"),
         field("command", Kind::Leaf(&COMMAND), "The program and its arguments: text that is split like in a shell, or a list. No shell runs it.")
             .example("\"vllm serve {{ target.model }} --port 8000\""),
@@ -312,8 +312,19 @@ fn command_words(
         Some(style) => style,
         None => Cow::Borrowed(preset.map_or("kebab", |preset| preset.style)),
     };
+    let is_given = |name: &str| {
+        let plain = |word: &str| word.trim_start_matches('-').replace('-', "_");
+        args.iter().any(|entry| plain(&entry.key) == name)
+            || program.iter().any(|word| plain(word) == name)
+    };
+    let cached_tokens = preset
+        .and_then(|preset| preset.cached_tokens)
+        .filter(|name| judges_cached_tokens(draft) && !is_given(name));
+    let flag = cached_tokens.map(|name| format!("--{}", name.replace('_', "-")));
     let all: Vec<String> = program
-        .into_iter()
+        .iter()
+        .cloned()
+        .chain(flag)
         .chain(args.iter().flat_map(|entry| argument(entry, &style)))
         .collect();
     if all.iter().any(|word| word.contains('\0')) {
@@ -324,6 +335,16 @@ fn command_words(
         ));
     }
     Some(all)
+}
+
+/// Whether an objective is on the cached tokens of replies.
+fn judges_cached_tokens(draft: &Draft<'_>) -> bool {
+    let objectives = draft.get("slo").map(|node| node.json().to_string());
+    objectives.is_some_and(|text| {
+        ["cached_share", "cached_tokens"]
+            .iter()
+            .any(|name| text.contains(name))
+    })
 }
 
 fn decode_ready(
@@ -512,6 +533,8 @@ pub(crate) struct Preset {
     ready: &'static str,
     /// Path of its metrics.
     metrics: Option<&'static str>,
+    /// The argument with which replies have their cached tokens.
+    cached_tokens: Option<&'static str>,
     /// Paths of its actions, by name, for POST; `SECONDS` is half of the action's time limit.
     actions: &'static [(&'static str, &'static str)],
 }
@@ -546,12 +569,14 @@ const fn preset(
         style: "kebab",
         ready: "/health",
         metrics,
+        cached_tokens: None,
         actions: &[],
     }
 }
 
 static PRESETS: [Preset; 11] = [
     Preset {
+        cached_tokens: Some("enable_prompt_tokens_details"),
         actions: VLLM_ACTIONS,
         ..preset(
             "vllm",
@@ -565,6 +590,7 @@ static PRESETS: [Preset; 11] = [
         Some("/metrics"),
     ),
     Preset {
+        cached_tokens: Some("enable_cache_report"),
         actions: SGLANG_ACTIONS,
         ..preset(
             "sglang",
