@@ -7,6 +7,7 @@ use crate::store::StoreError;
 use llmscen_analysis::TableError;
 use llmscen_client::ClientError;
 use llmscen_client::server::ServerError;
+use llmscen_compat::export::ExportError;
 use llmscen_core::api::Api;
 use llmscen_core::early_stop::{AllFailed, EarlyStop, TargetLost};
 use llmscen_core::outcome::Failure;
@@ -261,6 +262,9 @@ pub enum RunError {
     /// A report cannot be rendered.
     #[error(transparent)]
     View(#[from] ViewError),
+    /// A file in the format of another tool.
+    #[error(transparent)]
+    Export(#[from] ExportError),
 }
 
 impl From<ShardingError> for RunError {

@@ -653,12 +653,13 @@ fn max_measured_requests(case: &Case, rounds: u32) -> Option<u64> {
         let extra = case.mix.len() as f64 * f64::from(rounds);
         Some((mean(&load.shape)? + extra + 4.0 * variance?.sqrt()).ceil() as u64)
     });
-    let by_count = load.requests.map(|count| count * u64::from(rounds));
-    by_count
+    let all_rounds = |count: Option<u64>| count.map(|count| count * u64::from(rounds));
+    let sessions = all_rounds(load.requests).into_iter().chain(by_time).min();
+    let of_sessions = sessions.map(|sessions| sessions * turns);
+    of_sessions
         .into_iter()
-        .chain(by_time)
+        .chain(all_rounds(load.turn_limit))
         .min()
-        .map(|sessions| sessions * turns)
 }
 
 /// One line per case whose dataset ends before its load.

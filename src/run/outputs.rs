@@ -13,11 +13,11 @@ use crate::store::bodies::spool;
 use crate::store::sqlite::{self, Content};
 use crate::store::{DATABASE, EARLIER, FACTS, ROWS, RunDir, StoreError, hlog, journal, manifest};
 use llmscen_analysis::{CaseFacts, Table, cases_csv};
+use llmscen_compat::export::{Export, File, Measured, export};
 use llmscen_core::artifacts::Store;
 use llmscen_core::manifest::Manifest;
 use llmscen_core::plan::{Case, Format, Plan};
 use llmscen_core::report::{CaseReport, Report};
-use llmscen_report::compat::{Export, File, Measured, export};
 use llmscen_report::{Chart, Inconclusive};
 use std::io;
 

@@ -657,7 +657,10 @@ struct OpenFiles {
 fn open_files(case: &Case, shard: Shard) -> OpenFiles {
     let split = Split::new(shard, &case.load.shape);
     let connections = match (&case.load.shape, case.load.max_in_flight) {
-        (Shape::Burst, None) => split.local_index(case.load.planned().unwrap_or(0)),
+        (Shape::Burst, None) => {
+            let planned = case.load.planned().or(case.load.turn_limit);
+            split.local_index(planned.unwrap_or(0))
+        }
         (shape, limit) => match shape.users() {
             Some(users) => u64::from(split.users(users)),
             None => shard.share(limit.map_or(0, |limit| u64::from(limit.of))),

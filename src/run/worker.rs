@@ -39,7 +39,7 @@ use llmscen_core::load::{Load, Shape};
 use llmscen_core::outcome::{FailureKind, Outcome, Phase};
 use llmscen_core::request::PreparedRequest;
 use llmscen_core::schedule::delays::connect_backoff;
-use llmscen_core::schedule::quota::Quota;
+use llmscen_core::schedule::quota::{Quota, TurnQuota};
 use llmscen_core::schedule::shard::Shard;
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
@@ -81,6 +81,8 @@ pub struct SharedState {
     pub target_health: Arc<TargetHealth>,
     /// Pressed by the first worker of a closed loop that has nothing left to send; the others then stop waiting for a slot.
     pub exhausted: Stop,
+    /// Pressed when sessions have sent as many requests as the load limits: no further turn is sent.
+    pub turns_sent: Stop,
     /// Ends the round by plan or by signal: requests in flight may finish within the drain time.
     pub stop: Stop,
     /// Ends the round after a fault: requests in flight are cancelled, results are kept.
@@ -120,6 +122,7 @@ impl SharedState {
             },
             target_health: Arc::new(target_health),
             exhausted: Stop::default(),
+            turns_sent: Stop::default(),
             stop,
             halt: Stop::default(),
             closed: load.shape.is_closed_loop(),
@@ -226,6 +229,7 @@ impl Worker {
             biased;
             () = self.shared.stop.reached(Level::Drain) => None,
             () = self.shared.halt.reached(Level::Drain) => None,
+            () = self.shared.turns_sent.reached(Level::Drain) => None,
             () = self.shared.cooldown.is_over() => None,
             scheduled = async { if self.shared.closed { self.next_closed().await } else { self.next_open().await } } => scheduled,
         };
@@ -233,10 +237,29 @@ impl Worker {
         scheduled.filter(|_| self.may_send())
     }
 
-    /// Whether neither a plan, a signal nor a fault has ended the round.
+    /// Whether neither a plan, a signal nor a fault has ended the round, and sessions may send more requests.
     fn may_send(&self) -> bool {
-        let is_running = |switch: &Stop| switch.level() == Level::Run;
-        is_running(&self.shared.stop) && is_running(&self.shared.halt)
+        let SharedState {
+            stop,
+            halt,
+            turns_sent,
+            ..
+        } = &self.shared;
+        [stop, halt, turns_sent]
+            .into_iter()
+            .all(|switch| switch.level() == Level::Run)
+    }
+
+    /// Whether the limit of the requests of all sessions admits one more of this phase.
+    pub(crate) fn admit_turn(&self, phase: Phase) -> bool {
+        if phase != Phase::Measured {
+            return true;
+        }
+        let quota = self.shared.quota.admit_turn();
+        if quota != TurnQuota::More {
+            self.shared.turns_sent.press();
+        }
+        quota != TurnQuota::Exhausted
     }
 
     async fn next_closed(&self) -> Option<ScheduledRequest> {
@@ -520,6 +543,10 @@ impl Worker {
             let last_outcomes = session_runner.run_session(self, first).await;
             self.end_measured(phase);
             return self.conclude(last_outcomes, failed_connects).await;
+        }
+        if self.session_runner.is_some() && !self.admit_turn(phase) {
+            self.end_measured(phase);
+            return self.release(self.shared.clock.now(), 0);
         }
         let ended = self
             .engine

@@ -137,6 +137,11 @@ impl Api {
         )
     }
 
+    /// Whether a conversation can be sent as one text, which the reply continues.
+    pub fn continues_text(self) -> bool {
+        self.takes_one_text() && self.generates()
+    }
+
     /// Whether requests can be messages on a WebSocket.
     pub fn has_websocket(self) -> bool {
         matches!(self, Api::OpenaiResponses | Api::OpenaiRealtime)

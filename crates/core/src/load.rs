@@ -300,13 +300,15 @@ pub enum AtLimit {
     Hold,
 }
 
-/// The load of a case. At least one of `requests`, `duration` and stages is set; the first one reached ends it.
+/// The load of a case. At least one of `requests`, `turn_limit`, `duration` and stages is set; the first one reached ends it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Load {
     /// Shape.
     pub shape: Shape,
-    /// Maximum number of measured requests.
+    /// Maximum number of measured requests; of sessions, if the case has them.
     pub requests: Option<u64>,
+    /// Maximum number of measured requests of all sessions: the sessions in progress end with it.
+    pub turn_limit: Option<u64>,
     /// Length of the sending phase without warm-up.
     pub duration: Option<Nanos>,
     /// Warm-up.
@@ -336,12 +338,17 @@ impl Load {
         [by_count, by_time, by_stages].into_iter().flatten().min()
     }
 
+    /// Maximum number of measured requests or sessions: each session has at least one request.
+    pub fn most_measured(&self) -> Option<u64> {
+        self.requests.into_iter().chain(self.turn_limit).min()
+    }
+
     /// Whether unmeasured requests follow the measured ones until the last of these has ended. Without them the last requests of an
     /// open loop meet a server that gets emptier, and so do the last turns of sessions. The users of single requests need none: the
     /// throughput window ends before the first of them is idle. `sessions`: whether the case has sessions of several turns; a
     /// duration cuts them.
     pub fn cools_down(&self, sessions: bool) -> bool {
-        let is_cut = sessions && self.sending_duration().is_some();
+        let is_cut = sessions && (self.sending_duration().is_some() || self.turn_limit.is_some());
         let has_more = match self.shape {
             Shape::Open { .. } | Shape::Replay { .. } => true,
             Shape::Classes { .. } => self.shape.constant_rate().is_some(),
@@ -380,6 +387,7 @@ impl Load {
         Load {
             shape,
             requests: None,
+            turn_limit: None,
             duration: None,
             warmup: Warmup::Requests(0),
             graceful_stop: Nanos::ZERO,

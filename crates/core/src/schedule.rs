@@ -101,7 +101,7 @@ impl Schedule {
 
     /// The number of arrivals and the time of the last one. None without arrivals, or without an end: a burst without `requests`.
     pub fn extent(self) -> Option<(u64, Nanos)> {
-        if self.load.shape == Shape::Burst && self.load.requests.is_none() {
+        if self.load.shape == Shape::Burst && self.load.most_measured().is_none() {
             return None;
         }
         self.last().map(|due| (due.seq + 1, due.at))
@@ -147,7 +147,10 @@ impl Iterator for Schedule {
                 Warmup::Requests(_) => at,
             };
             self.measured_from.get_or_insert(start);
-            let is_over = self.load.requests.is_some_and(|most| self.measured >= most)
+            let is_over = self
+                .load
+                .most_measured()
+                .is_some_and(|most| self.measured >= most)
                 || self.end().is_some_and(|end| at >= end);
             match is_over {
                 false => self.measured += 1,

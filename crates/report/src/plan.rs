@@ -270,8 +270,9 @@ fn describe_load(load: &Load) -> String {
 /// How much is measured: a number of requests, a duration, or whichever ends first.
 fn measured_extent(load: &Load) -> String {
     let count = load.requests.map(|count| count.to_string());
+    let turns = load.turn_limit.map(|count| format!("{count} turns"));
     let span = load.sending_duration().map(|span| millis(span.millis()));
-    let ends: Vec<String> = count.into_iter().chain(span).collect();
+    let ends: Vec<String> = count.into_iter().chain(turns).chain(span).collect();
     match ends.is_empty() && matches!(load.shape, Shape::Replay { .. }) {
         true => "whole log".to_owned(),
         false => ends.join(" or "),
@@ -486,6 +487,7 @@ mod tests {
         let load = Load {
             shape,
             requests: Some(200),
+            turn_limit: None,
             duration: Some(Nanos::from_millis(60_000)),
             warmup: Warmup::Span(Nanos::from_millis(5000)),
             graceful_stop: Nanos::ZERO,

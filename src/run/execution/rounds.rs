@@ -591,7 +591,7 @@ impl<'a> Execution<'a> {
             part: number,
             parts,
             // Shard 0 shows the progress of all.
-            total: input.planned.or(load.requests),
+            total: input.planned.or(load.requests).or(load.turn_limit),
             seconds: load.sending_duration().map(Nanos::secs),
         });
     }

@@ -335,6 +335,9 @@ impl Conversation {
         };
         match prompt.body.as_mut() {
             Some(body) => _ = body.insert("messages".to_owned(), Value::Array(messages)),
+            None if self.api.continues_text() => {
+                prompt.text = messages.iter().map(text_of).collect::<Vec<_>>().join("\n");
+            }
             None => prompt.messages = Some(messages),
         }
         prompt.group = prompt.group.or_else(|| self.group.clone());
@@ -613,6 +616,18 @@ mod tests {
             json!([user("a"), one, user("b"), assistant, tool])
         );
         assert_eq!(next(&mut conversation, (2, &reply("")), 3), None);
+    }
+
+    #[test]
+    fn a_protocol_without_messages_gets_the_conversation_as_one_text() {
+        for api in [Api::OpenaiCompletions, Api::Tgi] {
+            let turns = vec![user_turn("a"), user_turn("b"), user_turn("c")];
+            let mut conversation = begun(turns, api, Turns::default());
+            let second = next(&mut conversation, (0, &reply("1")), 1).unwrap();
+            assert_eq!((second.text.as_str(), second.messages), ("a\n1\nb", None));
+            let third = next(&mut conversation, (1, &reply("2")), 2).unwrap();
+            assert_eq!(third.text, "a\n1\nb\n2\nc");
+        }
     }
 
     #[test]

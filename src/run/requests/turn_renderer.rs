@@ -90,8 +90,11 @@ fn begin(
     position: RequestPosition,
 ) -> Result<Conversation, RunError> {
     let case = &source.class.case;
+    // A whole prompt has no history.
+    let is_whole = session.later.as_ref().is_some_and(|later| !later.continues);
+    let oldest = if is_whole { position.turn } else { 0 };
     let mut conversation = Conversation::new(session, case.target.api, case.dataset.turns.as_ref());
-    for turn in 0..=position.turn {
+    for turn in oldest..=position.turn {
         add_prompt(
             source,
             &mut conversation,

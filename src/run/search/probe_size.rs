@@ -69,11 +69,11 @@ pub(crate) fn share(case: &Case, quest: &CapacitySearch, part: f64) -> f64 {
 pub(crate) fn reduced(case: &Case, share: f64) -> Case {
     let mut probe_case = case.clone();
     let load = &mut probe_case.load;
-    load.requests = load
-        .requests
-        .map(|all| ((all as f64 * share).ceil() as u64).max(1));
+    for count in [&mut load.requests, &mut load.turn_limit] {
+        *count = count.map(|all| ((all as f64 * share).ceil() as u64).max(1));
+    }
     // The duration is reduced only if no number of requests bounds the probe.
-    let duration_share = if load.requests.is_some() {
+    let duration_share = if load.requests.or(load.turn_limit).is_some() {
         share.max(1.0)
     } else {
         share

@@ -69,6 +69,7 @@ impl SessionRunner {
         tokio::select! {
             () = worker.shared.stop.reached(Level::Drain) => {}
             () = worker.shared.halt.reached(Level::Drain) => {}
+            () = worker.shared.turns_sent.reached(Level::Drain) => {}
             () = worker.sending_end(&self.end_timer) => {}
             () = self.think_times.wake_due() => {}
         }
@@ -167,6 +168,13 @@ impl SessionRunner {
             },
         };
         let turn = call.turn;
+        if !worker.admit_turn(phase) {
+            return Some(EndedTurn {
+                turn,
+                at: worker.shared.clock.now(),
+                result: Err(NotSent::NotDue),
+            });
+        }
         let finished = worker
             .engine
             .call(call, intended, phase, worker.cancelled())

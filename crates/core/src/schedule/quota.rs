@@ -14,8 +14,22 @@ pub struct Quota {
     /// Maximum number of measured requests of this shard.
     requests: Option<u64>,
     measured: AtomicU64,
+    /// Maximum number of measured requests of the sessions of this shard, and those that were sent.
+    turn_limit: Option<u64>,
+    turns: AtomicU64,
     cooldown: AtomicU64,
     measured_from: AtomicU64,
+}
+
+/// Whether a request of a session may be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TurnQuota {
+    /// It may, and further ones.
+    More,
+    /// It may, and no other.
+    Last,
+    /// It may not.
+    Exhausted,
 }
 
 impl Quota {
@@ -33,6 +47,9 @@ impl Quota {
             load: load.clone(),
             requests: load.requests.map(own),
             measured: AtomicU64::new(0),
+            // Which turns are the first depends on the server.
+            turn_limit: load.turn_limit.map(|limit| split.local_index(limit)),
+            turns: AtomicU64::new(0),
             cooldown: AtomicU64::new(0),
             measured_from: AtomicU64::new(UNSET),
         }
@@ -64,6 +81,18 @@ impl Quota {
         self.requests
             .is_none_or(|maximum| earlier < maximum)
             .then_some(Phase::Measured)
+    }
+
+    /// Whether one more measured request of a session may be sent, and whether it is the last one.
+    pub fn admit_turn(&self) -> TurnQuota {
+        let Some(limit) = self.turn_limit else {
+            return TurnQuota::More;
+        };
+        match self.turns.fetch_add(1, Ordering::Relaxed) + 1 {
+            sent if sent < limit => TurnQuota::More,
+            sent if sent == limit => TurnQuota::Last,
+            _ => TurnQuota::Exhausted,
+        }
     }
 
     /// Whether one more request may follow the measured ones: at most as many as there are of these.
@@ -123,6 +152,20 @@ mod tests {
         let phases: Vec<_> = (0..6).map(|seq| quota.admit(seq, Nanos(seq))).collect();
         let (warm, measured) = (Some(Phase::Warmup), Some(Phase::Measured));
         assert_eq!(phases, [warm, warm, measured, measured, measured, None]);
+    }
+
+    #[test]
+    fn the_turns_of_all_sessions_share_one_limit() {
+        let load = Load {
+            turn_limit: Some(3),
+            ..Load::new(Shape::Closed { users: 2 })
+        };
+        let quota = Quota::new(&load, Shard::default());
+        let admitted = [(); 5].map(|()| quota.admit_turn());
+        use TurnQuota::{Exhausted, Last, More};
+        assert_eq!(admitted, [More, More, Last, Exhausted, Exhausted]);
+        let endless = Quota::new(&Load::new(Shape::Closed { users: 2 }), Shard::default());
+        assert_eq!(endless.admit_turn(), More);
     }
 
     #[test]

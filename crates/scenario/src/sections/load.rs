@@ -94,8 +94,8 @@ pub(crate) static LOAD: Block = Block {
         field("spread", Kind::Leaf(&SPAN), "With `concurrency`: user starts are spread evenly over this time.")
             .example("10s"),
         field("max_in_flight", Kind::Leaf(&MAX_IN_FLIGHT), "Open loop: maximum in-flight requests. Further arrivals are dropped and counted. With `{ of: 32, then: hold }` they wait until a request ends, and leave in the order in which they were due: their latencies count from the scheduled time, and `held_time` is the time that they waited.").example("{ of: 32, then: hold }"),
-        field("requests", Kind::Leaf(&REQUESTS_LEAF), "Number of measured requests, or a multiple of the concurrency such as `10x`, also with a minimum: `max(200, 10x)`. With `rate` or `trace`, the arrivals go on until the last measured request has ended; those are not measured.").example("200").rules(&[WITHOUT_STATIC, conflicts_with(&["dataset.turns"], &[]).reason("use `sessions`").beside("a session has several turns").help("`sessions: 50` is fifty conversations with all their turns.")]),
-        field("sessions", Kind::Leaf(&REQUESTS_LEAF), "With `dataset.turns`, instead of `requests`: number of measured conversations. Further ones, which are not measured, keep the server loaded until the last measured one has ended.")
+        field("requests", Kind::Leaf(&REQUESTS_LEAF), "Number of measured requests, or a multiple of the concurrency such as `10x`, also with a minimum: `max(200, 10x)`. With `rate` or `trace`, the arrivals go on until the last measured request has ended; those are not measured. With `dataset.turns`, the requests of all sessions: the sessions in progress end with the last of them, as with a `duration`.").example("200").rules(&[WITHOUT_STATIC]),
+        field("sessions", Kind::Leaf(&REQUESTS_LEAF), "With `dataset.turns`: number of measured conversations, each with all its turns. Further ones, which are not measured, keep the server loaded until the last measured one has ended.")
             .example("50").rules(&[WITHOUT_STATIC, requires(&["dataset.turns"]).reason("use `requests`").help("Sessions are conversations. Set `dataset.turns`, or use `requests`.")]),
         field("duration", Kind::Leaf(&SPAN), "Length of the sending phase; the first limit reached ends it.").example("60s").rules(&[WITHOUT_STATIC]),
         field("warmup", Kind::Leaf(&WARMUP_LEAF), "Warm-up, excluded from results: a request count, a multiple of the concurrency (`1x`), or a duration.")
@@ -124,12 +124,18 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<(Load, Op
     } else {
         "an open loop has no concurrency"
     };
-    let requests = if draft.entry("load.static").is_some() {
-        None
-    } else {
-        counted_entry(draft).map(|entry| &entry.value)
+    let has_sessions = draft.dataset_entry("turns").is_some();
+    let is_static = draft.entry("load.static").is_some();
+    let counted = |key: &str| draft.get(&format!("load.{key}")).filter(|_| !is_static);
+    let (requests, turns) = match has_sessions {
+        true => (counted("sessions"), counted("requests")),
+        false => (counted("requests").or(counted("sessions")), None),
     };
-    for node in requests.into_iter().chain(draft.get("load.warmup")) {
+    for node in requests
+        .into_iter()
+        .chain(turns)
+        .chain(draft.get("load.warmup"))
+    {
         if users.is_none() && matches!(times(node), Some(Times::Concurrency { .. })) {
             let mistake = Mistake::new(
                 node.at,
@@ -141,11 +147,11 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<(Load, Op
     }
     check_keys(draft, &shape, review);
     let trace = decode_trace(draft, review);
+    let count = |node: Option<&Node>| node.and_then(times).and_then(|times| times.count(users));
     let load = Load {
         shape,
-        requests: fixed.or(requests
-            .and_then(times)
-            .and_then(|times| times.count(users))),
+        requests: fixed.or(count(requests)),
+        turn_limit: count(turns),
         duration: draft.read("load.duration", duration),
         warmup: warmup(draft.get("load.warmup")?, users)?,
         graceful_stop: draft.read("load.graceful_stop", duration)?,
@@ -153,21 +159,10 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<(Load, Op
         stop_when_saturated: draft.flag("load.stop_when_saturated").unwrap_or(false),
         spread: draft.read("load.spread", duration).unwrap_or_default(),
     };
-    check_end(draft, &load, requests.is_some(), review);
+    check_end(draft, &load, requests.or(turns).is_some(), review);
     check_stages(draft, &load, review);
     check_static(draft, &load, review);
     Some((load, trace))
-}
-
-/// `requests`, or `sessions` for conversations, whose number of requests is not known.
-fn counted_entry<'a>(draft: &Draft<'a>) -> Option<&'a Entry> {
-    let requests = draft.entry("load.requests");
-    let sessions = draft.entry("load.sessions");
-    if draft.dataset_entry("turns").is_some() {
-        sessions.or(requests)
-    } else {
-        requests.or(sessions)
-    }
 }
 
 /// Keys that define the shape, of which only one may be set.

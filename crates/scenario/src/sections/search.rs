@@ -366,7 +366,7 @@ pub(crate) fn decode_halving<'a>(
         Budget::Probes(_) => Some(1.0),
         Budget::Time(_) => loads
             .next()
-            .filter(|load| load.requests.is_none())
+            .filter(|load| load.requests.or(load.turn_limit).is_none())
             .and_then(|load| Some(load.duration?.secs() * first_probe_length(goal(root)))),
     };
     let first = rungs.first()?;
