@@ -4,10 +4,10 @@ use crate::cli::exit::Exit;
 use crate::cli::terminal::Terminal;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use llmscen_scenario::Input;
-use llmscen_scenario::import::{
+use llmscen_compat::import::{
     Account, FileError, FileFormat, NamedScenario, Tool, import as translate, import_file,
 };
+use llmscen_scenario::Input;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

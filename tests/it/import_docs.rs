@@ -201,7 +201,7 @@ fn run_all(tool: &str, page: &str, least: usize) {
 fn the_commands_of_evalscopes_pages_import_and_run() {
     run_all(
         "evalscope",
-        include_str!("../../crates/scenario/tests/imports/evalscope-docs.txt"),
+        include_str!("../../crates/compat/tests/imports/evalscope-docs.txt"),
         42,
     );
 }
@@ -210,7 +210,7 @@ fn the_commands_of_evalscopes_pages_import_and_run() {
 fn the_commands_of_sglangs_page_import_and_run() {
     run_all(
         "sglang",
-        include_str!("../../crates/scenario/tests/imports/sglang-docs.txt"),
+        include_str!("../../crates/compat/tests/imports/sglang-docs.txt"),
         12,
     );
 }
@@ -219,7 +219,7 @@ fn the_commands_of_sglangs_page_import_and_run() {
 fn the_commands_of_lmdeploys_pages_import_and_run() {
     run_all(
         "lmdeploy",
-        include_str!("../../crates/scenario/tests/imports/lmdeploy-docs.txt"),
+        include_str!("../../crates/compat/tests/imports/lmdeploy-docs.txt"),
         6,
     );
 }

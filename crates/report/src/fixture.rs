@@ -1,7 +1,6 @@
 //! Reports for tests: seeded, of any size, with failures, telemetry, searches and hostile text.
 
 pub(crate) mod comparison;
-pub(crate) mod exports;
 
 use llmscen_core::check::{Check, Confidence, NoData, Op, RequestSet, Ruling, Subject, Verdict};
 use llmscen_core::label::{Labels, Scalar, VARIANT};

@@ -15,7 +15,6 @@ mod cases;
 pub mod chart;
 mod commands;
 pub mod compare;
-pub mod compat;
 mod dimensions;
 mod environment;
 mod findings;
@@ -71,7 +70,7 @@ pub enum ViewError {
     /// junit.xml.
     #[error("cannot write junit.xml: {0}")]
     Junit(#[from] quick_junit::SerializeError),
-    /// results.json, and the exports for other tools.
+    /// results.json.
     #[error("cannot write JSON: {0}")]
     Json(#[from] serde_json::Error),
     /// A table in CSV or TSV.

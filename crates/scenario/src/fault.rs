@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 /// An error before it is rendered with its source text.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Mistake {
+pub struct Mistake {
     message: String,
     at: Span,
     label: String,
@@ -43,13 +43,14 @@ impl Mistake {
         }
     }
 
+    /// Adds what to do about it.
     pub fn help(mut self, help: impl Into<String>) -> Mistake {
         self.help = Some(help.into());
         self
     }
 
     /// Adds a second place, where there is one.
-    pub fn also_if(self, at: Option<Span>, label: &str) -> Mistake {
+    pub(crate) fn also_if(self, at: Option<Span>, label: &str) -> Mistake {
         match at {
             Some(at) => self.also(at, label),
             None => self,
@@ -57,7 +58,7 @@ impl Mistake {
     }
 
     /// Adds a second place.
-    pub fn also(mut self, at: Span, label: impl Into<String>) -> Mistake {
+    pub(crate) fn also(mut self, at: Span, label: impl Into<String>) -> Mistake {
         self.also.push((at, label.into()));
         self
     }

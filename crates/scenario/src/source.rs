@@ -359,7 +359,7 @@ pub fn text(path: &Path) -> Option<String> {
 }
 
 /// `org/name`, but not a file: an extension of letters is a file's, so `Qwen2.5-7B` is a name.
-pub(crate) fn is_hub_name(text: &str) -> bool {
+pub fn is_hub_name(text: &str) -> bool {
     let plain = |part: &str| {
         let fits = part
             .bytes()

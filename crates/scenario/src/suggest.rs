@@ -5,10 +5,7 @@ const LONGEST: usize = 200;
 
 /// The candidate that is most similar to `word`: one with it as a dotted segment, one within a third of its length in edits
 /// (Damerau–Levenshtein), or one with the same beginning; case is ignored, `-` and `_` are equal.
-pub(crate) fn nearest<'a>(
-    word: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if word.len() > LONGEST {
         return None;
     }
@@ -36,7 +33,7 @@ pub(crate) fn nearest<'a>(
         .into_iter()
         .filter(|candidate| candidate.len() <= LONGEST)
         .map(rank)
-        .min_by_key(|(distance, _)| *distance)
+        .min_by_key(|(distance, candidate)| (*distance, candidate.len()))
         .filter(|(d, _)| *d <= max_edits)
         .map(|(_, found)| found)
 }

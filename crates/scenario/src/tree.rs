@@ -8,15 +8,15 @@ use std::sync::Arc;
 
 /// A byte range in one of the texts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Span {
+pub struct Span {
     /// Index of the text.
-    pub file: usize,
-    pub start: usize,
-    pub end: usize,
+    pub(crate) file: usize,
+    pub(crate) start: usize,
+    pub(crate) end: usize,
 }
 
 impl Span {
-    pub fn range(self) -> Range<usize> {
+    pub(crate) fn range(self) -> Range<usize> {
         self.start..self.end
     }
 
@@ -31,7 +31,7 @@ impl Span {
 
 impl Entry {
     /// Whether it is in the file; a default has an empty span.
-    pub fn is_written(&self) -> bool {
+    pub(crate) fn is_written(&self) -> bool {
         self.key_at.start < self.key_at.end
     }
 }
@@ -51,31 +51,42 @@ pub(crate) enum Part {
 
 /// A value with its position.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Node {
+pub struct Node {
+    /// Its place.
     pub at: Span,
+    /// Its value.
     pub data: Data,
     /// The pieces, if it contained variables.
-    pub parts: Option<Arc<[Part]>>,
+    pub(crate) parts: Option<Arc<[Part]>>,
 }
 
-/// The YAML types.
+/// A value of one of the YAML types.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Data {
+pub enum Data {
     /// `null`, `~` or nothing.
     Null,
+    /// `true` or `false`.
     Bool(bool),
+    /// A whole number.
     Int(i64),
+    /// Another number.
     Float(f64),
+    /// A text.
     Text(String),
+    /// A list.
     List(Vec<Node>),
     /// A mapping in the order of the text, with unique keys.
     Map(Vec<Entry>),
 }
 
+/// An entry of a mapping.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Entry {
+pub struct Entry {
+    /// Its key.
     pub key: String,
+    /// The place of its key.
     pub key_at: Span,
+    /// Its value.
     pub value: Node,
 }
 
@@ -111,6 +122,7 @@ impl Data {
 }
 
 impl Node {
+    /// A value at a place.
     pub fn new(at: Span, data: Data) -> Node {
         Node {
             at,
@@ -120,7 +132,7 @@ impl Node {
     }
 
     /// Its type, for messages such as "found a list".
-    pub fn noun(&self) -> &'static str {
+    pub(crate) fn noun(&self) -> &'static str {
         match self.data {
             Data::Null => "nothing",
             Data::Bool(_) => "true or false",
@@ -131,12 +143,13 @@ impl Node {
         }
     }
 
+    /// Whether it is `null` or nothing.
     pub fn is_null(&self) -> bool {
         self.data == Data::Null
     }
 
     /// Whether it refers to a swept field whose value is not known yet.
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.parts
             .iter()
             .any(|parts| parts.iter().any(|part| matches!(part, Part::Ref(_))))
@@ -151,10 +164,12 @@ impl Node {
         }
     }
 
+    /// [`Node::text`] as a string.
     pub fn string(&self) -> Option<String> {
         self.text().map(Cow::into_owned)
     }
 
+    /// The value of `true` or `false`.
     pub fn flag(&self) -> Option<bool> {
         if let Data::Bool(value) = self.data {
             Some(value)
@@ -163,6 +178,7 @@ impl Node {
         }
     }
 
+    /// The value of a whole number.
     pub fn integer(&self) -> Option<i64> {
         if let Data::Int(value) = self.data {
             Some(value)
@@ -171,6 +187,7 @@ impl Node {
         }
     }
 
+    /// The value of a number.
     pub fn number(&self) -> Option<f64> {
         match self.data {
             Data::Int(value) => Some(value as f64),
@@ -191,7 +208,7 @@ impl Node {
     }
 
     /// The items of a list, or the value itself, which may be an empty list.
-    pub fn one_or_more(&self) -> &[Node] {
+    pub(crate) fn one_or_more(&self) -> &[Node] {
         match &self.data {
             Data::List(items) if !items.is_empty() => items,
             _ => std::slice::from_ref(self),
@@ -222,7 +239,7 @@ impl Node {
     }
 
     /// The entries, to change them; empty if it is not a mapping.
-    pub fn entries_mut(&mut self) -> &mut [Entry] {
+    pub(crate) fn entries_mut(&mut self) -> &mut [Entry] {
         match &mut self.data {
             Data::Map(entries) => entries,
             _ => &mut [],
@@ -230,10 +247,11 @@ impl Node {
     }
 
     /// The entry of a key, to change it.
-    pub fn entry_mut(&mut self, key: &str) -> Option<&mut Entry> {
+    pub(crate) fn entry_mut(&mut self, key: &str) -> Option<&mut Entry> {
         self.entries_mut().iter_mut().find(|entry| entry.key == key)
     }
 
+    /// The value as JSON; numbers that JSON lacks are null.
     pub fn json(&self) -> Value {
         match &self.data {
             Data::Null => Value::Null,
@@ -287,7 +305,7 @@ impl Node {
     }
 
     /// Parses the value at a dotted path.
-    pub fn read<T>(&self, path: &str, parse: impl FnOnce(&Node) -> Option<T>) -> Option<T> {
+    pub(crate) fn read<T>(&self, path: &str, parse: impl FnOnce(&Node) -> Option<T>) -> Option<T> {
         self.get(path).and_then(parse)
     }
 
@@ -302,12 +320,13 @@ impl Node {
     }
 
     /// The entries whose values are texts.
-    pub fn string_pairs(&self) -> impl Iterator<Item = (String, String)> {
+    pub(crate) fn string_pairs(&self) -> impl Iterator<Item = (String, String)> {
         self.entries()
             .iter()
             .filter_map(|entry| Some((entry.key.clone(), entry.value.string()?)))
     }
 
+    /// Removes the entry of a key.
     pub fn remove(&mut self, key: &str) -> Option<Entry> {
         let Data::Map(entries) = &mut self.data else {
             return None;

@@ -15,7 +15,7 @@ def write(target, name, content):
     (folder / name).write_bytes(content)
 
 
-for folder in ("scenarios", "crates/scenario/tests/faults", "crates/scenario/tests/imports"):
+for folder in ("scenarios", "crates/scenario/tests/faults", "crates/compat/tests/imports"):
     for path in sorted((ROOT / folder).glob("*.yaml")):
         write("scenario", f"{path.parent.name}-{path.name}", path.read_bytes())
 

@@ -132,7 +132,7 @@ fn corpus() -> Vec<String> {
     for folder in [
         "scenarios",
         "crates/scenario/tests/faults",
-        "crates/scenario/tests/imports",
+        "crates/compat/tests/imports",
         "crates/scenario/tests/plans",
     ] {
         let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{folder}: {error}"));

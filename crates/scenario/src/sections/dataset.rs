@@ -533,6 +533,9 @@ fn check_protocol(draft: &Draft<'_>, kind: &str, review: &mut Review) {
         .filter(|_| kind == "images")
         .map(|entry| (entry.value.at, "images"));
     for (at, key) in messages.chain(pictures).filter(|_| !api.takes_messages()) {
+        if key == "turns" && api.continues_text() {
+            continue;
+        }
         let verb = if key == "turns" { "need" } else { "needs" };
         let mistake = Mistake::new(
             at,
@@ -931,12 +934,9 @@ static TURNS: Block = Block {
         field(
             "begin",
             Kind::Leaf(&SHARE_RANGE),
-            "Where a session begins, as a share of its turns, drawn for each session. The turns before are history, with their recorded replies. The last of them is sent first, with `max_tokens: 1`, to fill the prefix cache; it counts as warm-up.",
+            "Where a session begins, as a share of its turns, drawn for each session. The turns before are history: with their recorded replies (`replies: recorded`), or as a part of the whole prompts of a log (`kind: trace`). The last of them is sent first, with `max_tokens: 1`, to fill the prefix cache; it counts as warm-up.",
         )
-        .example("{ uniform: [25%, 75%] }")
-        .rules(&[only_with(&["replies"], &["recorded"])
-            .reason("the history needs the replies in the data")
-            .help("Set `replies: recorded`, or remove `begin`.")]),
+        .example("{ uniform: [25%, 75%] }"),
         field(
             "max_idle",
             Kind::Leaf(&DURATION),
@@ -1033,18 +1033,32 @@ fn decode_turns(draft: &Draft<'_>, review: &mut Review) -> Option<Turns> {
                 .help("Set `target.balance: session`."),
         );
     }
+    let begin = draft.read("dataset.turns.begin", share_range);
+    let replies = match draft.text("dataset.turns.replies").as_deref() {
+        Some("recorded") => Replies::Recorded,
+        _ => Replies::Live,
+    };
+    let is_log = draft.text("dataset.kind").as_deref() == Some("trace");
+    if let Some(entry) = draft.entry("dataset.turns.begin")
+        && replies == Replies::Live
+        && !is_log
+        && !draft.is_swept("dataset.kind")
+        && !draft.is_swept("dataset.turns.replies")
+    {
+        let mistake = Mistake::new(
+            entry.key_at,
+            "`begin` needs `replies: recorded`",
+            "the history needs the replies in the data",
+        );
+        review.push(mistake.help("Set `replies: recorded`, or remove `begin`."));
+    }
     Some(Turns {
         history,
         think_time: draft.read("dataset.turns.think_time", |node| wait(node, review)),
         max: draft.count("dataset.turns.max"),
         keep_reasoning: draft.flag("dataset.turns.keep_reasoning").unwrap_or(false),
-        replies: match draft.text("dataset.turns.replies").as_deref() {
-            Some("recorded") => Replies::Recorded,
-            _ => Replies::Live,
-        },
-        begin: draft
-            .read("dataset.turns.begin", share_range)
-            .map(|(low, high)| BeginAt { low, high }),
+        replies,
+        begin: begin.map(|(low, high)| BeginAt { low, high }),
         max_idle: draft.read("dataset.turns.max_idle", duration),
     })
 }
