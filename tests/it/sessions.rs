@@ -716,6 +716,136 @@ fn a_duration_ends_sessions_where_they_stand() {
 }
 
 #[test]
+fn a_number_of_requests_ends_sessions_where_they_stand() {
+    let server = Recorder::start(|_, _| says("ok"));
+    for (load, think) in [
+        ("concurrency: 2, requests: 7", "0s"),
+        ("rate: 50/s, requests: 7", "0s"),
+        // The third request of a session would be due after a minute.
+        ("concurrency: 7, requests: 7", "1m"),
+        ("concurrency: 1, requests: 7, sessions: 9, warmup: 1", "0s"),
+    ] {
+        let lab = Lab::new();
+        let before = server.bodies.lock().unwrap().len();
+        lab.run(&format!(
+            "version: 1\nname: t\ntarget: {{ url: \"{}\", model: m }}\nrequest: {{ stream: false }}\n\
+             dataset: {{ kind: random, tokens: 5, turns: {{ count: 5, think_time: {think} }} }}\n\
+             load: {{ {load} }}\naudit: {{ lag_p99: 10s, stall_p99: 10s, cpu: 100% }}\n",
+            server.url
+        ))
+        .expect(0);
+        let results = lab.results();
+        let counts = &results["cases"][0]["counts"];
+        let warmup = counts["warmup"].as_u64().unwrap();
+        assert_eq!(
+            (&counts["scheduled"], &counts["ok"]),
+            (&7.into(), &7.into()),
+            "{load}: {counts}"
+        );
+        let sent = server.bodies.lock().unwrap().len() - before;
+        assert_eq!(
+            sent as u64,
+            7 + warmup,
+            "{load}: nothing is sent after them"
+        );
+    }
+}
+
+#[test]
+fn a_conversation_is_one_text_for_a_protocol_without_messages() {
+    let server = Recorder::start(|_, _| {
+        let reply = json!({ "id": "r", "choices": [{ "index": 0, "text": "live", "finish_reason": "stop" }] });
+        response("200 OK", "application/json", &reply.to_string())
+    });
+    let lab = Lab::new();
+    let talk = json!({ "conversations": [
+        { "from": "human", "value": "q0" }, { "from": "gpt", "value": "r0" },
+        { "from": "human", "value": "q1" }, { "from": "gpt", "value": "r1" },
+    ] });
+    lab.file("talks.json", json!([talk]).to_string());
+    for (replies, reply) in [("live", "live"), ("recorded", "r0")] {
+        server.bodies.lock().unwrap().clear();
+        lab.run(&format!(
+            "version: 1\nname: t\ntarget: {{ url: \"{}\", model: m, api: openai-completions }}\nrequest: {{ stream: false }}\n\
+             dataset: {{ kind: sharegpt, path: talks.json, turns: {{ replies: {replies} }} }}\n\
+             load: {{ concurrency: 1, sessions: 1 }}\naudit: {{ lag_p99: 10s, stall_p99: 10s, cpu: 100% }}\n",
+            server.url
+        ))
+        .expect(0);
+        let bodies = server.bodies.lock().unwrap();
+        let prompts: Vec<&Value> = bodies.iter().map(|body| &body["prompt"]).collect();
+        assert_eq!(
+            prompts[..2],
+            [&json!("q0"), &json!(format!("q0\n{reply}\nq1"))]
+        );
+    }
+    let system = lab.run(&format!(
+        "version: 1\nname: t\ntarget: {{ url: \"{}\", model: m, api: openai-completions }}\n\
+         dataset: {{ kind: sharegpt, path: talks.json, system: x, turns: {{}} }}\nload: {{ concurrency: 1, sessions: 1 }}\n",
+        server.url
+    ));
+    assert!(
+        system.err.contains("`system` needs messages"),
+        "{}",
+        system.err
+    );
+}
+
+#[test]
+fn a_logged_session_that_begins_part_way_sends_its_later_prompts() {
+    let server = Recorder::start(|_, _| says("ok"));
+    let lab = Lab::new();
+    // Each prompt has the blocks of the prompt before it.
+    let row = |turn: u64| {
+        let blocks: Vec<u64> = (0..=turn).collect();
+        let parent = turn as i64 - 1;
+        json!({ "chat_id": turn, "parent_chat_id": parent, "timestamp": turn, "input_length": 16 * (turn + 1),
+            "output_length": 3, "type": "text", "turn": turn + 1, "hash_ids": blocks })
+        .to_string()
+    };
+    lab.file("log.jsonl", (0..6).map(row).collect::<Vec<_>>().join("\n"));
+    lab.run(&format!(
+        "version: 1\nname: t\ntarget: {{ url: \"{}\", model: m }}\nrequest: {{ stream: false }}\n\
+         dataset: {{ kind: trace, path: log.jsonl, trace: {{ layout: bailian, block_tokens: 16 }}, on_exhausted: stop,\n  \
+         turns: {{ begin: 50%, max_idle: 1ms }} }}\n\
+         load: {{ concurrency: 1, sessions: 1 }}\naudit: {{ lag_p99: 10s, stall_p99: 10s, cpu: 100% }}\n",
+        server.url
+    ))
+    .expect(0);
+    let bodies = server.bodies.lock().unwrap();
+    let texts: Vec<&str> = bodies.iter().map(last_text).collect();
+    assert_eq!(
+        bodies
+            .iter()
+            .map(|body| &body["max_tokens"])
+            .collect::<Vec<_>>(),
+        [&json!(1), &json!(3), &json!(3), &json!(3)],
+        "the third turn fills the cache"
+    );
+    for (shorter, longer) in texts.iter().zip(&texts[1..]) {
+        assert!(
+            longer.starts_with(shorter),
+            "a prompt has the text of the one before it"
+        );
+    }
+    let counts = &lab.results()["cases"][0]["counts"];
+    assert_eq!((&counts["ok"], &counts["warmup"]), (&3.into(), &1.into()));
+    let deltas = "{\"timestamp\": 0, \"input_length\": 9, \"output_length\": 3, \"session_id\": \"a\"}\n\
+                  {\"timestamp\": 5, \"input_length\": 4, \"output_length\": 3, \"session_id\": \"a\"}\n";
+    lab.file("deltas.jsonl", deltas);
+    let refused = lab.run(&format!(
+        "version: 1\nname: t\ntarget: {{ url: \"{}\", model: m }}\n\
+         dataset: {{ kind: trace, path: deltas.jsonl, turns: {{ begin: 50% }} }}\nload: {{ concurrency: 1, sessions: 1 }}\n",
+        server.url
+    ));
+    assert!(
+        refused.err.contains("remove `dataset.turns.begin`"),
+        "{}",
+        refused.err
+    );
+}
+
+#[test]
 fn a_session_without_room_is_dropped_whole() {
     let server = Recorder::start(|_, _| {
         std::thread::sleep(Duration::from_millis(100));

@@ -89,6 +89,14 @@ pub fn open(
     let block_tokens = rows.block_tokens(spec.block_tokens)?;
     let meaning = describe_rows(&rows, spec, block_tokens, reading.sessions)?;
     let continues = reading.sessions && meaning.rows == TraceRows::Delta;
+    let turns = setting.spec.turns.as_ref();
+    let begins_later = turns.is_some_and(|turns| turns.begin.is_some());
+    if continues && begins_later {
+        return Err(PromptError::Sessions {
+            path: path.to_owned(),
+            why: "its rows are deltas, without the replies between them; remove `dataset.turns.begin`",
+        });
+    }
     let text = if rows.are_lengths() {
         Some(open_text(&rows, block_tokens, continues, setting, notes)?)
     } else {
@@ -113,7 +121,7 @@ pub fn open(
         };
         rows.filter(|entry| setting.admits(tokens(entry)), notes)?;
     }
-    let limit = setting.spec.turns.as_ref().and_then(|turns| turns.max);
+    let limit = turns.and_then(|turns| turns.max);
     let sent = match continues {
         // The history of later turns has the replies of the server.
         true => 1,
@@ -121,19 +129,16 @@ pub fn open(
     };
     let trace = Trace {
         arrivals: rows.arrivals(),
-        // Without a tokenizer the tokens are not counted.
+        // Without a tokenizer the tokens are not counted, and the rows before the beginning of a session are not sent.
         repeated_tokens: setting
             .tokenizer
             .as_ref()
+            .filter(|_| !begins_later)
             .and_then(|_| rows.repeated_tokens(block_tokens, sent)),
         fault: OnceLock::new(),
         rows,
         spec: spec.clone(),
-        has_think_time: setting
-            .spec
-            .turns
-            .as_ref()
-            .is_some_and(|turns| turns.think_time.is_some()),
+        has_think_time: turns.is_some_and(|turns| turns.think_time.is_some()),
         text,
         later_text,
         statement: meaning.statement,
