@@ -191,6 +191,9 @@ fn describe_requests(plan: &Plan, extents: &[RoundExtent]) -> String {
             format!("about {known} ({counted})")
         }
         (known, 0) => format!("{known} ({counted})"),
+        (0, _) if plan.cases.iter().all(|case| case.load.turn_limit.is_some()) => {
+            "as many as `load.requests` of all sessions".into()
+        }
         (0, _) => "as many as the durations allow".into(),
         (known, unknown) => format!(
             "{known} plus as many as the durations of {} allow",
@@ -305,7 +308,8 @@ fn first_body(
         notes.push(MAPPING.to_owned());
     }
     notes.extend(opened.prompts.problems());
-    let rendered = renderer.body(&prepare_first_turn(first), 0, seed)?;
+    let is_text = case.dataset.turns.is_some() && case.target.api.continues_text();
+    let rendered = renderer.body(&prepare_first_turn(first, is_text), 0, seed)?;
     let body = rendered.bytes;
     let form = rendered.content_type.as_deref();
     if let Some(form) = form.and_then(|content_type| describe_form(content_type, &body)) {
@@ -627,13 +631,16 @@ fn max_measured_requests(case: &Case, rounds: u32) -> Option<u64> {
             .as_ref()
             .map_or(Some(1), |turns| turns.max.map(u64::from))
     };
-    let turns = case
-        .traffic_classes()
-        .iter()
-        .map(turns)
-        .collect::<Option<Vec<u64>>>()?
-        .into_iter()
-        .max()?;
+    let all_rounds = |count: Option<u64>| count.map(|count| count * u64::from(rounds));
+    let by_turns = all_rounds(load.turn_limit);
+    let classes = case.traffic_classes();
+    let turns = classes.iter().map(turns);
+    let Some(turns) = turns
+        .collect::<Option<Vec<u64>>>()
+        .and_then(|turns| turns.into_iter().max())
+    else {
+        return by_turns;
+    };
     let by_time = load.sending_duration().and_then(|span| {
         let mean = |shape: &Shape| Some(shape.expected(span)? * f64::from(rounds));
         let variance = |shape: &Shape| match shape {
@@ -653,13 +660,9 @@ fn max_measured_requests(case: &Case, rounds: u32) -> Option<u64> {
         let extra = case.mix.len() as f64 * f64::from(rounds);
         Some((mean(&load.shape)? + extra + 4.0 * variance?.sqrt()).ceil() as u64)
     });
-    let all_rounds = |count: Option<u64>| count.map(|count| count * u64::from(rounds));
     let sessions = all_rounds(load.requests).into_iter().chain(by_time).min();
     let of_sessions = sessions.map(|sessions| sessions * turns);
-    of_sessions
-        .into_iter()
-        .chain(all_rounds(load.turn_limit))
-        .min()
+    of_sessions.into_iter().chain(by_turns).min()
 }
 
 /// One line per case whose dataset ends before its load.

@@ -484,7 +484,8 @@ fn planned_sessions(plan: &Plan, case: &Case, part: &Part) -> Option<Option<u64>
     let ended_early = part.ending.is_some()
         || part.cut_short.is_some()
         || part.dataset_ended
-        || part.probe.is_some();
+        || part.probe.is_some()
+        || case.load.turn_limit.is_some();
     if ended_early {
         return None;
     }

@@ -272,7 +272,11 @@ impl RequestGenerator {
             });
         }
         let first = match range.first {
-            0 => session.turns.into_iter().next().map(prepare_first_turn),
+            0 => {
+                let is_text = settings.is_some() && class.case.target.api.continues_text();
+                let first = session.turns.into_iter().next();
+                first.map(|first| prepare_first_turn(first, is_text))
+            }
             _ => render_begin(source, session, position)?,
         };
         let mut prompt = first.unwrap_or_default();

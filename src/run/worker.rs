@@ -207,7 +207,8 @@ impl Worker {
             self.send(scheduled).await;
         }
         let ended = self.end_measuring();
-        if self.shared.holds {
+        // Arrivals after the last request of all sessions were not due.
+        if self.shared.holds && self.shared.turns_sent.level() == Level::Run {
             self.drop_due(ended).await;
         }
         self.shared.exhausted.press();
@@ -237,17 +238,15 @@ impl Worker {
         scheduled.filter(|_| self.may_send())
     }
 
-    /// Whether neither a plan, a signal nor a fault has ended the round, and sessions may send more requests.
+    /// Whether a plan, a signal or a fault has ended the round.
+    fn is_stopped(&self) -> bool {
+        let is_running = |switch: &Stop| switch.level() == Level::Run;
+        !is_running(&self.shared.stop) || !is_running(&self.shared.halt)
+    }
+
+    /// Whether the round goes on, and sessions have not sent all their requests.
     fn may_send(&self) -> bool {
-        let SharedState {
-            stop,
-            halt,
-            turns_sent,
-            ..
-        } = &self.shared;
-        [stop, halt, turns_sent]
-            .into_iter()
-            .all(|switch| switch.level() == Level::Run)
+        !self.is_stopped() && self.shared.turns_sent.level() == Level::Run
     }
 
     /// Whether the limit of the requests of all sessions admits one more of this phase.
@@ -414,6 +413,7 @@ impl Worker {
                 free_since = in_flight_limit.enter(scheduled.call.seq) => free_since,
             };
             match free_since {
+                None if self.shared.turns_sent.level() != Level::Run => return,
                 Some(since) if self.shared.holds => {
                     scheduled.call.held_until = Some(since.max(scheduled.intended));
                 }
@@ -434,6 +434,7 @@ impl Worker {
             biased;
             () = self.shared.stop.reached(Level::Drain) => {}
             () = self.shared.halt.reached(Level::Drain) => {}
+            () = self.shared.turns_sent.reached(Level::Drain) => {}
             () = self.drain_time_over() => {}
         }
     }
@@ -469,7 +470,7 @@ impl Worker {
         let rest = UnsentTurns::new(&call, phase).drop_later(intended, &why);
         let mut outcomes = rest.after(CompletedCall::bare(first));
         // Arrivals that a stop kept from being sent show nothing of the server, as requests that it cancels.
-        if self.shared.holds && !self.may_send() {
+        if self.shared.holds && self.is_stopped() {
             outcomes.set_kind(FailureKind::Cancelled);
         }
         self.deliver_all(outcomes).await;

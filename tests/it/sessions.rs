@@ -721,7 +721,11 @@ fn a_number_of_requests_ends_sessions_where_they_stand() {
     for (load, think) in [
         ("concurrency: 2, requests: 7", "0s"),
         ("rate: 50/s, requests: 7", "0s"),
-        // The third request of a session would be due after a minute.
+        (
+            "rate: 100/s, max_in_flight: { of: 1, then: hold }, requests: 7",
+            "0s",
+        ),
+        // The second request of a session would be due after a minute.
         ("concurrency: 7, requests: 7", "1m"),
         ("concurrency: 1, requests: 7, sessions: 9, warmup: 1", "0s"),
     ] {

@@ -270,7 +270,9 @@ fn describe_load(load: &Load) -> String {
 /// How much is measured: a number of requests, a duration, or whichever ends first.
 fn measured_extent(load: &Load) -> String {
     let count = load.requests.map(|count| count.to_string());
-    let turns = load.turn_limit.map(|count| format!("{count} turns"));
+    let turns = load
+        .turn_limit
+        .map(|count| format!("{count} of all sessions"));
     let span = load.sending_duration().map(|span| millis(span.millis()));
     let ends: Vec<String> = count.into_iter().chain(turns).chain(span).collect();
     match ends.is_empty() && matches!(load.shape, Shape::Replay { .. }) {

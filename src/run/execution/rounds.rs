@@ -590,8 +590,11 @@ impl<'a> Execution<'a> {
             round: input.round,
             part: number,
             parts,
-            // Shard 0 shows the progress of all.
-            total: input.planned.or(load.requests).or(load.turn_limit),
+            // Shard 0 shows the progress of all, in sessions, whose number requests of all sessions do not determine.
+            total: input
+                .planned
+                .or(load.requests)
+                .filter(|_| load.turn_limit.is_none()),
             seconds: load.sending_duration().map(Nanos::secs),
         });
     }

@@ -448,12 +448,14 @@ fn dataset_end(
         .filter(|request| request.begins_session())
         .count() as u64;
     let after = measured + discarded.map_or(0, |discarded| discarded.requests);
-    let planned = facts
-        .case
-        .load
-        .requests
-        .map(|requests| requests * facts.parts.len() as u64);
-    let ended = facts.until.is_none() && facts.parts.iter().any(|part| part.dataset_ended);
+    let rounds = facts.parts.len() as u64;
+    let planned = facts.case.load.requests.map(|requests| requests * rounds);
+    let turns_sent =
+        facts.case.load.turn_limit.is_some_and(|limit| {
+            sample.requests.iter().count() as u64 >= limit.saturating_mul(rounds)
+        });
+    let has_ended = facts.parts.iter().any(|part| part.dataset_ended);
+    let ended = facts.until.is_none() && has_ended && !turns_sent;
     (ended && planned.is_none_or(|planned| after < planned))
         .then_some(DatasetEnd { after, planned })
 }

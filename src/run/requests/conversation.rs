@@ -206,12 +206,16 @@ impl History {
     }
 }
 
-/// The first turn of a session as it is sent: a system message of the dataset becomes its first message.
-pub fn prepare_first_turn(mut first: Prompt) -> Prompt {
+/// The first turn of a session as it is sent: a system message of the dataset becomes its first message. `is_text`: the messages of a
+/// conversation are one text.
+pub fn prepare_first_turn(mut first: Prompt, is_text: bool) -> Prompt {
     if let Some(system) = first.system.as_deref().filter(|_| first.body.is_none()) {
         let mut messages = messages_of(&first);
         set_system_message(&mut messages, system);
         first.messages = Some(messages);
+    }
+    if let Some(messages) = first.messages.take_if(|_| is_text) {
+        first.text = joined_text(&messages);
     }
     first
 }
@@ -336,7 +340,7 @@ impl Conversation {
         match prompt.body.as_mut() {
             Some(body) => _ = body.insert("messages".to_owned(), Value::Array(messages)),
             None if self.api.continues_text() => {
-                prompt.text = messages.iter().map(text_of).collect::<Vec<_>>().join("\n");
+                prompt.text = joined_text(&messages);
             }
             None => prompt.messages = Some(messages),
         }
@@ -482,6 +486,11 @@ impl Conversation {
             turn.history.push(reply.turn, messages);
         }
     }
+}
+
+/// A conversation as one text.
+fn joined_text(messages: &[Value]) -> String {
+    messages.iter().map(text_of).collect::<Vec<_>>().join("\n")
 }
 
 /// Takes the messages that a turn adds to the conversation.
@@ -814,7 +823,9 @@ mod tests {
             with("c", Some("two")),
         ];
         assert_eq!(
-            prepare_first_turn(turns[0].clone()).messages.unwrap()[0],
+            prepare_first_turn(turns[0].clone(), false)
+                .messages
+                .unwrap()[0],
             json!({ "role": "system", "content": "one" })
         );
         let mut conversation = begun(turns, Api::OpenaiChat, Turns::default());

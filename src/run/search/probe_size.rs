@@ -23,9 +23,8 @@ const MEASURED_PER_WARMUP: u64 = 4;
 /// request, and searches over the number of requests or the duration, are not reduced.
 pub(crate) fn share(case: &Case, quest: &CapacitySearch, part: f64) -> f64 {
     let share_of = |requests: u64| {
-        case.load
-            .requests
-            .map_or(0.0, |all| requests as f64 / all.max(1) as f64)
+        let all = case.load.requests.or(case.load.turn_limit);
+        all.map_or(0.0, |all| requests as f64 / all.max(1) as f64)
     };
     // An objective on a mix entry uses only the requests of that entry.
     let entry_share = |check: &Check| {
@@ -88,7 +87,7 @@ pub(crate) fn reduced(case: &Case, share: f64) -> Case {
                 let by_duration = load
                     .duration
                     .map(|span| (span.0 as f64 / 1e9 * rate) as u64);
-                [load.requests, by_duration]
+                [load.most_measured(), by_duration]
                     .into_iter()
                     .flatten()
                     .min()

@@ -98,7 +98,7 @@ impl Ends {
         for round in known.chunk_by(|a, b| a.0.round() == b.0.round()) {
             let values: Vec<f64> = round.iter().map(|(_, value)| *value).collect();
             let mut kept = between_differing_ends(&values);
-            // A cache that fills, or long replies that accumulate, change the values long after they differ significantly.
+            // A cache that fills changes the values long after the difference is no longer significant.
             kept.start += (2 * kept.start).min(kept.len() * 2 / 3);
             let at = |place: usize| round.get(place).map(|(one, _)| one.scheduled_s());
             let start = kept.start.checked_sub(1).and_then(at);

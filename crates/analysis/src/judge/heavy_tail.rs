@@ -10,9 +10,10 @@ use llmscen_core::metric::{Metric, Stat};
 
 /// Below this tail index the variance is infinite, and means converge slowly.
 const FINITE_VARIANCE: f64 = 2.0;
-/// The part of the longest replies that the index is estimated from, and the least number of them.
+/// The part of the longest replies that the index is estimated from, and the least number of them and of their different lengths.
 const LONGEST_PART: usize = 10;
 const LEAST: usize = 20;
+const LEAST_LENGTHS: usize = 10;
 /// A limit on gaps must be kept with this margin.
 const MARGIN: f64 = 1.1;
 
@@ -49,16 +50,22 @@ pub(super) fn with_margin(
     }
     judged.undecided(format!(
         "the lengths of the replies have a heavy tail (index {index:.1}): while a longer reply than those of this run is generated, \
-         gaps are longer. It passes with a tenth to spare, or after more requests"
+         gaps are longer. It passes at 10 % below the limit"
     ))
 }
 
 /// The exponent of the Pareto distribution that the longest lengths have: Hill, "A simple general approach to inference about the tail of
-/// a distribution", Annals of Statistics 3 (1975). None with few lengths, or where the longest are equal.
+/// a distribution", Annals of Statistics 3 (1975). None with few replies, or few different lengths: a length that `max_tokens` or the
+/// dataset sets is no tail.
 fn tail_index(mut lengths: Vec<f64>) -> Option<f64> {
     lengths.sort_by(|a, b| b.total_cmp(a));
-    let count = LEAST.max(lengths.len() / LONGEST_PART);
+    let count = lengths.len() / LONGEST_PART;
+    let different = lengths.iter().take(count).collect::<Vec<_>>();
+    let different = different.chunk_by(|a, b| a == b).count();
     let least = lengths.get(count).filter(|length| **length > 0.0)?;
+    if count < LEAST || different < LEAST_LENGTHS {
+        return None;
+    }
     let sum: f64 = lengths
         .iter()
         .take(count)
@@ -87,7 +94,9 @@ mod tests {
             assert!((index / exponent - 1.0).abs() < 0.05, "{exponent}: {index}");
         }
         assert_eq!(tail_index(vec![64.0; 1000]), None, "equal lengths");
-        assert_eq!(tail_index(vec![1.0, 2.0, 900.0]), None, "few");
+        assert_eq!(tail_index(pareto(1.5).take(150).collect()), None, "few");
+        let two = [vec![64.0; 950], vec![2048.0; 50]].concat();
+        assert_eq!(tail_index(two), None, "two lengths of the dataset");
     }
 
     #[test]

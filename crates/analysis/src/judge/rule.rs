@@ -28,7 +28,7 @@ use llmscen_core::units::Unit;
 pub const REJECTED: &str = "not judged: the self-audit failed";
 
 /// Servers that report cached tokens only on request.
-const NO_CACHED_TOKENS: &str = "no data: no reply states its cached tokens (vLLM needs `--enable-prompt-tokens-details`, SGLang \
+const NO_CACHED_TOKENS: &str = "no data: no reply reports its cached tokens (vLLM needs `--enable-prompt-tokens-details`, SGLang \
                                 `--enable-cache-report`)";
 
 /// The note of a default objective that failed.
@@ -165,7 +165,7 @@ fn assess_with_unmeasured(
         judged.last()
     };
     let Some(known) = known.cloned() else {
-        return without_data(check);
+        return without_data(check, sample);
     };
     let same = judged.iter().all(|other| other.ruling == known.ruling);
     let undecided = known.ruling == Ruling::Inconclusive || known.observed.is_none();
@@ -192,7 +192,7 @@ fn assess_evidence(
     mut evidence: Evidence,
 ) -> Assessment {
     let (Some(observed), n) = estimate(&mut evidence) else {
-        return without_data(check);
+        return without_data(check, sample);
     };
     let on_failed = (observed.is_infinite() && check.of == RequestSet::Scheduled).then_some(
         "this value falls on a failed request; failed requests exceed any limit (`of: scheduled`)",
@@ -406,10 +406,16 @@ fn is_floor(op: Op) -> bool {
     matches!(op, Op::More | Op::AtLeast)
 }
 
-fn without_data(check: &Check) -> Assessment {
+fn without_data(check: &Check, sample: &Sample) -> Assessment {
     let of_cache = |metric: &Metric| matches!(metric, Metric::CachedShare | Metric::CachedTokens);
+    let answered = |tags: &[(String, String)]| {
+        let mut requests = sample.requests.iter();
+        requests.any(|request| request.ok() && request.tags().match_all(tags))
+    };
     let missing = match &check.subject {
-        Subject::Metric { metric, .. } if of_cache(metric) => NO_CACHED_TOKENS,
+        Subject::Metric { metric, tags, .. } if of_cache(metric) && answered(tags) => {
+            NO_CACHED_TOKENS
+        }
         _ => "no data",
     };
     let (ruling, note) = match check.no_data {

@@ -474,7 +474,6 @@ fn random(draft: &mut Draft) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// Generated conversations, or those of a dataset.
 /// Where sessions begin, and the longest wait between their turns.
 fn beginnings(draft: &mut Draft) -> Result<(), ImportError> {
     const SHARES: [&str; 2] = [
@@ -489,26 +488,27 @@ fn beginnings(draft: &mut Draft) -> Result<(), ImportError> {
         if draft.get("dataset/turns").is_none() {
             draft.set("dataset/turns", json!({}));
         }
-        let range = [least, most].map(|share| format!("{}%", share * 100.0));
+        let range = [least, most].map(|share| format!("{}%", (share * 1e6).round() / 1e4));
         draft.set("dataset/turns/begin", json!({ "uniform": range }));
         for flag in SHARES {
             draft.account(flag, &["dataset/turns/begin"]);
         }
     }
-    for flag in [
-        "--inter-turn-delay-cap-seconds",
-        "--max-idle-gap-cap-seconds",
-        "--trace-idle-gap-cap-seconds",
-    ] {
-        if draft.get("dataset/turns").is_some() {
-            draft.carry_seconds(flag, "dataset/turns/max_idle")?;
-        } else {
-            draft.note(flag, "only used between turns");
-        }
+    const CAPS: &str =
+        "--inter-turn-delay-cap-seconds --max-idle-gap-cap-seconds --trace-idle-gap-cap-seconds";
+    if draft.get("dataset/turns").is_none() {
+        draft.note(CAPS, "only used between turns");
+        return Ok(());
+    }
+    let caps = CAPS.split(' ').map(|flag| draft.number(flag));
+    let caps: Vec<Option<f64>> = caps.collect::<Result<_, _>>()?;
+    if let Some(least) = caps.into_iter().flatten().reduce(f64::min) {
+        draft.carry_value(CAPS, "dataset/turns/max_idle", seconds(least));
     }
     Ok(())
 }
 
+/// Generated conversations, or those of a dataset.
 fn turns(draft: &mut Draft) -> Result<(), ImportError> {
     let mean = draft.number("--session-turns-mean")?.unwrap_or(1.0);
     let sd = draft.number("--session-turns-stddev")?.unwrap_or(0.0);

@@ -275,12 +275,11 @@ impl Draft {
 
     /// Sets the keys of the flags whose values become those of keys.
     pub fn carry_flags(&mut self) -> Result<(), ImportError> {
-        let mut flags: Vec<&'static Flag> = Vec::new();
-        for given in &self.line.given {
-            if !flags.iter().any(|known| std::ptr::eq(*known, given.flag)) {
-                flags.push(given.flag);
-            }
-        }
+        // The last one of two flags of one key wins, whatever their order on the command line.
+        let mut flags: Vec<&'static Flag> =
+            self.line.given.iter().map(|given| given.flag).collect();
+        flags.sort_by_key(|flag| flag.position);
+        flags.dedup_by_key(|flag| flag.position);
         for flag in flags {
             let (Some(carried), Some(name)) = (&flag.carried, flag.names().next()) else {
                 continue;

@@ -133,6 +133,8 @@ impl CarriedKind {
 pub(super) struct Flag {
     /// Its spellings, separated by `|`, of which translations use the first; the flags of one reason are separated by spaces.
     pub names: String,
+    /// Its place among the flags of the command.
+    pub position: usize,
     pub takes: Takes,
     pub carried: Option<Carried>,
     /// Why it has no counterpart; empty where it is translated.
@@ -144,6 +146,7 @@ pub(super) struct Flag {
 /// A field that no translation reads.
 pub(super) static UNREAD: Flag = Flag {
     names: String::new(),
+    position: usize::MAX,
     takes: Takes::One,
     carried: None,
     reason: String::new(),
@@ -155,6 +158,7 @@ impl Flag {
     pub fn new(names: &str, takes: Takes) -> Flag {
         Flag {
             names: names.to_owned(),
+            position: 0,
             takes,
             carried: None,
             reason: String::new(),

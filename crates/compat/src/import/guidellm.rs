@@ -298,7 +298,9 @@ fn load(draft: &mut Draft) -> Result<(), ImportError> {
         "goodput" | "knee" => {
             let high = profile.number(draft, "max_streams")?.unwrap_or(1024.0);
             draft.set("load/concurrency", 1);
-            draft.set("load/requests", "10x");
+            if draft.get("load/requests").is_none() {
+                draft.set("load/requests", "10x");
+            }
             draft.set(
                 "search",
                 json!({ "vary": "load.concurrency", "range": [1, number(high)] }),

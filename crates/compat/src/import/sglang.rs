@@ -88,6 +88,9 @@ pub(super) fn translate_batch(draft: &mut Draft) -> Result<(), ImportError> {
     draft.carry_value("--base-url", "target/url", join(&base, "v1/completions"));
     // With `--model None` the script uses a server that runs.
     match draft.text("--model") {
+        Some(_) if draft.has("--lora-name") => {
+            draft.note("--model", "overridden by `--lora-name`");
+        }
         Some(model) if model != "None" => draft.carry("--model", "target/model"),
         _ => draft.note("--model", "the model of the server at --base-url"),
     }

@@ -19,6 +19,9 @@ const FILES: [&str; 7] = [
     include_str!("../../tools/inference-perf.yaml"),
 ];
 
+/// Sets of flags that several tools have.
+const SHARED: &str = include_str!("../../tools/bench_serving.yaml");
+
 /// The tools in the order of their files.
 pub(super) fn tools() -> &'static [ToolSpec] {
     static TOOLS: OnceLock<Vec<ToolSpec>> = OnceLock::new();
@@ -66,7 +69,10 @@ struct FlagSet {
 }
 
 fn parse(text: &str) -> Result<ToolSpec, String> {
-    let file: ToolFile = serde_yaml::from_str(text).map_err(|error| error.to_string())?;
+    let mut file: ToolFile = serde_yaml::from_str(text).map_err(|error| error.to_string())?;
+    let shared: BTreeMap<String, FlagSet> =
+        serde_yaml::from_str(SHARED).map_err(|error| error.to_string())?;
+    file.sets.extend(shared);
     let command = |command: &CommandFile| {
         let mut flags: Vec<Flag> = Vec::new();
         let positional = command.positional.iter();
@@ -77,6 +83,9 @@ fn parse(text: &str) -> Result<ToolSpec, String> {
                 .get(name)
                 .ok_or_else(|| format!("no set {name}"))?;
             flags.extend(set.flags()?);
+        }
+        for (position, flag) in flags.iter_mut().enumerate() {
+            flag.position = position;
         }
         let translate: Translate = translation(&command.translate)
             .ok_or_else(|| format!("no translation {}", command.translate))?;
@@ -242,6 +251,12 @@ mod tests {
                 for key in carried.into_iter().chain(keys(&place)) {
                     assert!(exists(&key), "{path}: {key}");
                 }
+                let mut flags = tools()
+                    .iter()
+                    .flat_map(|tool| &tool.commands)
+                    .flat_map(|command| &command.flags);
+                let mut is_flag = || flags.any(|flag| flag.names().any(|name| name == place));
+                assert!(!place.starts_with("--") || is_flag(), "{path}: {place}");
             }
         }
     }

@@ -45,7 +45,8 @@ impl Quota {
         };
         Quota {
             load: load.clone(),
-            requests: load.requests.map(own),
+            // Without a measured request, sessions would have no end.
+            requests: load.most_measured().map(own),
             measured: AtomicU64::new(0),
             // Which turns are the first depends on the server.
             turn_limit: load.turn_limit.map(|limit| split.local_index(limit)),
@@ -72,7 +73,8 @@ impl Quota {
             return None;
         }
         // Which request is measured must not depend on which worker is faster.
-        if let (Warmup::Requests(warm), Some(requests)) = (self.load.warmup, self.load.requests)
+        if let (Warmup::Requests(warm), Some(requests)) =
+            (self.load.warmup, self.load.most_measured())
             && seq >= warm.saturating_add(requests)
         {
             return None;

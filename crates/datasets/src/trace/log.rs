@@ -153,6 +153,14 @@ struct Place<'a> {
     is_request: bool,
 }
 
+/// A row that names its session. A log may have a million of them.
+struct SessionRow {
+    span: Range<usize>,
+    start: Option<LogTime>,
+    /// The delay of a request that follows another one, or its end in a log of times.
+    delay_or_end: Option<LogTime>,
+}
+
 /// Why reading ends.
 enum ScanError {
     /// A row, by its offset.
@@ -344,11 +352,9 @@ impl<'a> Scan<'a> {
     fn named_sessions(&mut self, format: LogFormat) -> Result<Vec<LoggedSession>, ScanError> {
         let mut names: HashMap<String, usize> = HashMap::new();
         let is_chain = matches!(format, LogFormat::Mooncake);
-        // The last field: the delay in a chain, the end of the request elsewhere.
-        let mut groups: Vec<Vec<(Range<usize>, Option<LogTime>, Option<LogTime>)>> = Vec::new();
+        let mut groups: Vec<Vec<SessionRow>> = Vec::new();
         self.entries(format, &mut |entry, span| {
             let place = entry.place;
-            let last = if is_chain { place.delay } else { place.end };
             let next = groups.len();
             let group = match place.session {
                 None => next,
@@ -357,22 +363,26 @@ impl<'a> Scan<'a> {
             if group == next {
                 groups.push(Vec::new());
             }
-            groups[group].push((span, entry.at, last));
+            groups[group].push(SessionRow {
+                span,
+                start: entry.at,
+                delay_or_end: if is_chain { place.delay } else { place.end },
+            });
         })?;
-        let link = |group: Vec<(Range<usize>, Option<LogTime>, Option<LogTime>)>| {
+        let link = |group: Vec<SessionRow>| {
             let rows = group.into_iter();
             if is_chain {
-                return sessions::link_chain(rows.map(|(span, start, delay)| ChainedTurn {
-                    span,
-                    start,
-                    delay,
+                return sessions::link_chain(rows.map(|row| ChainedTurn {
+                    span: row.span,
+                    start: row.start,
+                    delay: row.delay_or_end,
                 }));
             }
-            let timed = rows.filter_map(|(span, start, end)| {
+            let timed = rows.filter_map(|row| {
                 Some(Unit::Request(TimedRequest {
-                    span,
-                    start: start?,
-                    end,
+                    span: row.span,
+                    start: row.start?,
+                    end: row.delay_or_end,
                 }))
             });
             Ok(sessions::link_times(timed.collect()))

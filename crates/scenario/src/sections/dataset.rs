@@ -168,7 +168,7 @@ pub(crate) static DATASET: Block = Block {
         .example("Qwen/Qwen2.5-7B-Instruct"),
         field("prompt_tokens", Kind::Block(&PROMPT_TOKENS), "Filter of prompt lengths.").example("{ min: 16, max: 4096 }"),
         field("shape", Kind::Block(&SHAPE), "Target length of texts.").example("{ tokens: 1024 }").rules(&[only_kinds(&["prompt", "line_by_line", "openqa", "longalpaca", "rows", "command", "messages", "sharegpt", "embeddings"])]),
-        field("turns", Kind::Block(&TURNS), "Conversations with several turns; without it every row is one request. `trace`: requests of a session are its turns; each has its whole logged prompt and is sent after the requests that it awaited in the log.")
+        field("turns", Kind::Block(&TURNS), "Conversations with several turns; without it every row is one request. `trace`: requests of a session are its turns; each has its whole logged prompt and is sent after the requests that it awaited in the log. With `openai-completions` and `tgi` a conversation is one text, whose messages are separated by line breaks.")
             .example("{ think_time: 2s }").rules(&[only_kinds(&["messages", "sharegpt", "rows", "command", "random", "prefix", "trace"])]),
         field("order", ORDER, "The order of rows.").default("sequential").example("shuffle").rules(&[conflicts_with(&["kind"], &["command"]).when("shuffle").reason("requires all rows in advance").help("Shuffle in the command: `LLMSCEN_SEED` in its environment is the seed of the run.")]),
         field("on_exhausted", ON_EXHAUSTED, "What happens after the last row.").default("cycle").example("stop"),
@@ -952,7 +952,7 @@ pub(crate) fn decode_log(draft: &Draft<'_>, path: &str, review: &mut Review) -> 
     let start = node("start").and_then(duration);
     let end = node("end").and_then(duration);
     if let (Some(from), Some(to), Some(at)) = (start, end, node("end"))
-        && from >= to
+        && from > to
     {
         let mistake = Mistake::new(
             at.at,

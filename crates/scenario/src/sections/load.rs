@@ -160,6 +160,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<(Load, Op
         spread: draft.read("load.spread", duration).unwrap_or_default(),
     };
     check_end(draft, &load, requests.or(turns).is_some(), review);
+    check_turn_limit(draft, &load, review);
     check_stages(draft, &load, review);
     check_static(draft, &load, review);
     Some((load, trace))
@@ -339,6 +340,26 @@ fn check_keys(draft: &Draft<'_>, shape: &Shape, review: &mut Review) {
             "has no effect here",
         );
         review.push(mistake.help(format!("{because}.")));
+    }
+}
+
+/// Reports a dataset whose end is an error of the run, if requests of sessions are counted: how many sessions they take is only known
+/// while they run.
+fn check_turn_limit(draft: &Draft<'_>, load: &Load, review: &mut Review) {
+    let fails = draft
+        .dataset_entry("on_exhausted")
+        .filter(|entry| entry.value.text().as_deref() == Some("fail"));
+    if let (Some(entry), Some(_)) = (fails, load.turn_limit) {
+        let mistake = Mistake::new(
+            entry.value.at,
+            "`on_exhausted: fail` needs `load.sessions`",
+            "how many sessions are needed is not known",
+        );
+        let mistake = mistake.also(
+            draft.key_span("load.requests"),
+            "counts the requests of all sessions",
+        );
+        review.push(mistake.help("Count `sessions`, or set `on_exhausted: stop`."));
     }
 }
 

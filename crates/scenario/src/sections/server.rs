@@ -114,7 +114,7 @@ pub(crate) static SERVER: Block = Block {
     doc: "The server under test, started before the first request and stopped at the end of the run, also after an error.",
     short: None,
     fields: &[
-        field("preset", PRESET, "A known server: its command, readiness and metrics endpoint, for `target.model` on the host and port of `target.url`. Where an objective is on cached tokens, `vllm` and `sglang` get the argument with which replies have them. Other keys override it.")
+        field("preset", PRESET, "A known server: its command, readiness and metrics endpoint, for `target.model` on the host and port of `target.url`. Where an objective is on cached tokens, `vllm` and `sglang` get the argument that adds these to replies. Other keys override it.")
             .example("vllm"),
         field("command", Kind::Leaf(&COMMAND), "The program and its arguments: text that is split like in a shell, or a list. No shell runs it.")
             .example("\"vllm serve {{ target.model }} --port 8000\""),
@@ -314,11 +314,12 @@ fn command_words(
     };
     let is_given = |name: &str| {
         let plain = |word: &str| word.trim_start_matches('-').replace('-', "_");
-        args.iter().any(|entry| plain(&entry.key) == name)
-            || program.iter().any(|word| plain(word) == name)
+        args.iter().any(|entry| plain(&entry.key).ends_with(name))
     };
+    // A command of the scenario may be a script.
     let cached_tokens = preset
         .and_then(|preset| preset.cached_tokens)
+        .filter(|_| draft.get("target.server.command").is_none())
         .filter(|name| judges_cached_tokens(draft) && !is_given(name));
     let flag = cached_tokens.map(|name| format!("--{}", name.replace('_', "-")));
     let all: Vec<String> = program
@@ -533,7 +534,7 @@ pub(crate) struct Preset {
     ready: &'static str,
     /// Path of its metrics.
     metrics: Option<&'static str>,
-    /// The argument with which replies have their cached tokens.
+    /// The argument that adds cached tokens to replies.
     cached_tokens: Option<&'static str>,
     /// Paths of its actions, by name, for POST; `SECONDS` is half of the action's time limit.
     actions: &'static [(&'static str, &'static str)],

@@ -206,7 +206,7 @@ fn the_answer_is_within_the_precision_and_costs_less_than_doubling_and_halving()
     );
     // An answer of the plain way may be a load of which no probe passed significantly.
     assert!(
-        hits >= 95 && plain_hits >= 95 && shown == 100,
+        hits >= 95 && hits + 2 >= plain_hits && shown == 100,
         "{hits} of 100, {shown} passed, {plain_hits} the plain way"
     );
     assert!(

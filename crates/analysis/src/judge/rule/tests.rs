@@ -144,6 +144,14 @@ mod rule {
     }
 
     #[test]
+    fn missing_cached_tokens_name_the_option_of_the_server() {
+        let wanted = check(Metric::CachedShare, None, Op::AtLeast, 0.5);
+        let note = |requests| ruled(&wanted, requests).note.unwrap();
+        assert!(note(latencies([9.0])).contains("`--enable-prompt-tokens-details`"));
+        assert_eq!(note(vec![failed()]), "no data");
+    }
+
+    #[test]
     fn extremes_and_equalities_say_that_they_are_points() {
         let seen = ruled(
             &check(Metric::Ttft, Some(Stat::Max), Op::Less, 10.0),

@@ -7,8 +7,7 @@ use crate::import::draft::Draft;
 use crate::import::files::{Fields, Files, Test, Tests, label, mistake, replace, value_at};
 use crate::import::tools::Places;
 use llmscen_core::bounds::{self, Template};
-use llmscen_scenario::document::Mistake;
-use llmscen_scenario::document::{Data, Entry, Node};
+use llmscen_scenario::document::{Data, Entry, Mistake, Node};
 use minijinja::Value as Jinja;
 use minijinja::value::Serde;
 

@@ -6,8 +6,7 @@ use crate::import::command::Command;
 use crate::import::files::{Fields, Files, Test, Tests, label, no_place, replace, value_at};
 use crate::import::guidellm::translate;
 use crate::import::tools::Places;
-use llmscen_scenario::document::Mistake;
-use llmscen_scenario::document::Node;
+use llmscen_scenario::document::{Mistake, Node};
 
 fn command() -> &'static Command {
     &Tool::Guidellm.spec().commands[0]

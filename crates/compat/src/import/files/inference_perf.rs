@@ -8,8 +8,7 @@ use crate::import::draft::{
 use crate::import::files::{Fields, Files, Test, Tests};
 use crate::import::flags::ImportError;
 use crate::import::{Tool, tools};
-use llmscen_scenario::document::Mistake;
-use llmscen_scenario::document::Node;
+use llmscen_scenario::document::{Mistake, Node};
 use serde_json::{Map, Value, json};
 
 pub(super) fn recognizes(root: &Node) -> bool {
@@ -160,7 +159,9 @@ fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
                     length(draft, &format!("data.shared_prefix.{field}"), path)?;
                 }
             }
-            draft.carry_number("data.shared_prefix.seed", "seed")?;
+            if draft.get("seed").is_none() {
+                draft.carry_number("data.shared_prefix.seed", "seed")?;
+            }
         }
         "shareGPT" => {
             draft.carry_value("data.type", "dataset/kind", "sharegpt");
@@ -312,7 +313,10 @@ fn conversations(draft: &mut Draft) -> Result<(), ImportError> {
     if let Some(wait) = wait {
         draft.set("dataset/turns/think_time", in_seconds(wait));
     }
-    if let Some(seed) = block.number(draft, "seed")? {
+    if let Some(seed) = block
+        .number(draft, "seed")?
+        .filter(|_| draft.get("seed").is_none())
+    {
         draft.set("seed", number(seed));
     }
     if let Some(count) = block.number(draft, "num_conversations")? {

@@ -6,8 +6,7 @@
 
 use crate::import::draft::{Draft, between, number};
 use crate::import::files::{Fields, Files, Test, Tests, is_hidden, local, mistake};
-use llmscen_scenario::document::Mistake;
-use llmscen_scenario::document::Node;
+use llmscen_scenario::document::{Mistake, Node};
 use serde_json::Value;
 
 /// The port of InferenceX's servers.

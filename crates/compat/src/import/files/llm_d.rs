@@ -6,8 +6,7 @@ use crate::import::files::{
     Fields, Files, Test, Tests, aiperf, guidellm, inference_perf, mistake, vllm,
 };
 use crate::import::vllm::translate;
-use llmscen_scenario::document::Mistake;
-use llmscen_scenario::document::{Data, Node};
+use llmscen_scenario::document::{Data, Mistake, Node};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 

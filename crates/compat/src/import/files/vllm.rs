@@ -8,9 +8,7 @@ use crate::import::files::merge::NAMED;
 use crate::import::files::{Fields, Files, Test, Tests, is_hidden, mistake, scalar, values};
 use crate::import::flags::{UNREAD, variable};
 use crate::import::vllm::translate;
-use llmscen_scenario::document::Mistake;
-use llmscen_scenario::document::nearest;
-use llmscen_scenario::document::{Data, Entry, Node};
+use llmscen_scenario::document::{Data, Entry, Mistake, Node, nearest};
 use serde_json::{Map, Value, json};
 
 /// `vllm bench serve`.

@@ -272,14 +272,11 @@ fn conversations_in_a_mix_entry_are_counted_as_sessions() {
         (case.load.requests, case.has_conversations()),
         (Some(7), true)
     );
-    assert!(
-        load_with(
-            &text(&format!("{mix}\nload: {{concurrency: 2, requests: 7}}")),
-            &[],
-            &[]
-        )
-        .is_err()
-    );
+    let load = planned(&format!("{mix}\nload: {{concurrency: 2, requests: 7}}"))
+        .cases
+        .remove(0)
+        .load;
+    assert_eq!((load.requests, load.turn_limit), (None, Some(7)));
     let unused = format!(
         "dataset: {talk}\nmix: [{{name: a, dataset: openqa}}]\nload: {{concurrency: 2, requests: 7}}"
     );

@@ -86,6 +86,33 @@ fn preset_fills_in_missing_keys() {
 }
 
 #[test]
+fn an_objective_on_cached_tokens_makes_a_known_server_report_them() {
+    let command = |settings: &str, objective: &str| {
+        let plan = plan(
+            &format!("{URL}, server: {{ {settings} }}"),
+            &format!("slo: [{objective}]\n"),
+        );
+        server(&plan, 0).command.join(" ")
+    };
+    let start = "vllm serve m --host 127.0.0.1 --port 8000";
+    let share = "cached_share >= 50%";
+    let flag = "--enable-prompt-tokens-details";
+    assert_eq!(command("preset: vllm", share), format!("{start} {flag}"));
+    assert_eq!(command("preset: vllm", "ttft.p95 < 1s"), start);
+    let refused = "preset: vllm, args: { no_enable_prompt_tokens_details: true }";
+    assert_eq!(
+        command(refused, share),
+        format!("{start} --no-enable-prompt-tokens-details")
+    );
+    assert!(command("preset: sglang", share).ends_with(" --enable-cache-report"));
+    assert_eq!(
+        command("preset: vllm, command: ./start.sh", share),
+        "./start.sh"
+    );
+    assert!(!command("preset: tgi", share).contains("cache"));
+}
+
+#[test]
 fn a_cache_reset_of_sglang_waits_for_half_of_its_time_limit() {
     let steps = |preset: &str, action: &str| -> Vec<String> {
         let target = format!("{URL}, server: {{ preset: {preset} }}");
