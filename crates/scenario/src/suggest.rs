@@ -33,7 +33,7 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .into_iter()
         .filter(|candidate| candidate.len() <= LONGEST)
         .map(rank)
-        .min_by_key(|(distance, candidate)| (*distance, candidate.len()))
+        .min_by_key(|(distance, candidate)| (*distance, candidate.len().abs_diff(word.len())))
         .filter(|(d, _)| *d <= max_edits)
         .map(|(_, found)| found)
 }
