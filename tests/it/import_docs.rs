@@ -267,7 +267,7 @@ fn the_blocks_of_the_page_are_true() {
     assert_eq!(seen, 6);
     for (file, start) in [
         ("sglang.yaml", "# Defaults of"),
-        ("serving.yaml", "matrix:"),
+        ("serving.yaml", "variants:"),
     ] {
         let written = lab.text(file);
         assert!(written.contains(shown(start)), "{written}");

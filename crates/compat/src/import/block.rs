@@ -62,6 +62,11 @@ impl Block {
         self.fields.get(field).is_some_and(|value| !value.is_null())
     }
 
+    /// Whether a field is this text.
+    pub fn is_text(&self, field: &str, text: &str) -> bool {
+        self.fields.get(field).and_then(Value::as_str) == Some(text)
+    }
+
     /// Takes a field.
     pub fn value(&mut self, field: &str) -> Option<Value> {
         self.fields.shift_remove(field)

@@ -199,6 +199,19 @@ impl Draft {
         keys.try_fold(first, |value, key| value.get(key))
     }
 
+    /// Removes a section.
+    pub fn take(&mut self, section: &str) -> Option<Value> {
+        self.tree.shift_remove(section)
+    }
+
+    /// Texts to embed, which `dataset.shape` gives their lengths.
+    pub fn embedded_texts(&mut self, flag: &str) {
+        self.carry_value(flag, "dataset/kind", "embeddings");
+        self.set("dataset/path", "builtin");
+        self.set("dataset/shape/mode", "exact");
+        self.note(flag, "texts of the dataset instead of random tokens");
+    }
+
     /// Prompts that share a prefix: one prefix for all, or one per group.
     pub fn shared_prefix(&mut self, groups: f64, prefix: f64, tokens: Value) {
         if groups > 1.0 {
@@ -799,6 +812,23 @@ pub(super) fn seconds(value: f64) -> Value {
         format!("{}ms", value * 1e3)
     };
     Value::from(text)
+}
+
+/// A distribution of seconds, as one of durations.
+pub(super) fn in_seconds(value: Value) -> Value {
+    match value {
+        Value::Number(number) => seconds(number.as_f64().unwrap_or_default()),
+        Value::Array(items) => items.into_iter().map(in_seconds).collect(),
+        Value::Object(fields) => {
+            let fields = fields.into_iter();
+            Value::Object(
+                fields
+                    .map(|(key, value)| (key, in_seconds(value)))
+                    .collect(),
+            )
+        }
+        other => other,
+    }
 }
 
 /// A rate in scenario notation.

@@ -2,7 +2,8 @@
 
 use crate::import::block::Block;
 use crate::import::draft::{
-    Draft, about, api_from_path, between, bounded, endpoint, name, number, per_second, seconds, sum,
+    Draft, about, api_from_path, between, bounded, endpoint, in_seconds, name, number, per_second,
+    seconds, sum,
 };
 use crate::import::flags::ImportError;
 use serde_json::{Value, json};
@@ -20,6 +21,9 @@ fn seed(draft: &mut Draft) -> Result<(), ImportError> {
     let mut fields = Block::from_flag(draft, "--seed", "value")?;
     if let Some(seed) = fields.number(draft, "value")? {
         draft.set("seed", number(seed));
+        if fields.is_text("kind", "static") {
+            fields.value("kind");
+        }
     }
     fields.done(draft, &["seed"]);
     Ok(())
@@ -118,12 +122,23 @@ fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
     });
     match kind.as_str() {
         "synthetic_text" => synthetic(draft, &mut data)?,
-        "mooncake" => {
+        layout @ ("mooncake" | "otel") => {
             draft.set("dataset/kind", "trace");
-            draft.set("dataset/trace/layout", "mooncake");
+            draft.set("dataset/trace/layout", layout);
+            let is_file = data.block("source").is_none();
             match data.text("source").or_else(|| data.text("path")) {
-                Some(path) => draft.set("dataset/path", path),
-                None => return Err(ImportError::Missing("path of its mooncake trace")),
+                Some(path) if is_file => draft.set("dataset/path", path),
+                _ => {
+                    return Err(ImportError::Missing(
+                        "file of its log; a dataset of the hub is not read as a log",
+                    ));
+                }
+            }
+            if layout == "otel" {
+                draft.set("dataset/turns", json!({}));
+                if let Some(most) = data.number(draft, "max_wait")? {
+                    draft.set("dataset/turns/max_idle", seconds(most));
+                }
             }
         }
         "synthetic_image" => {
@@ -154,7 +169,7 @@ fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
             return Err(draft.invalid(
                 "--data",
                 other,
-                "synthetic_text, synthetic_image, mooncake or a file",
+                "synthetic_text, synthetic_image, mooncake, otel or a file",
             ));
         }
     }
@@ -179,8 +194,9 @@ fn synthetic(draft: &mut Draft, data: &mut Block) -> Result<(), ImportError> {
         draft.set("request/max_tokens", output);
         draft.set("request/ignore_eos", true);
     }
-    draft.set("dataset/tokens", prompt.clone());
-    prefix(draft, data, &prompt)?;
+    let first = length(draft, data, "first_prompt_tokens")?.unwrap_or_else(|| prompt.clone());
+    draft.set("dataset/tokens", first.clone());
+    prefix(draft, data, &first)?;
     if let Some(buckets) = data.value("prefix_buckets") {
         let one = match buckets {
             Value::Array(mut buckets) if buckets.len() == 1 => buckets.pop(),
@@ -190,7 +206,7 @@ fn synthetic(draft: &mut Draft, data: &mut Block) -> Result<(), ImportError> {
             let mut bucket = Block::new("--data", fields);
             // One bucket has every prompt.
             bucket.value("bucket_weight");
-            prefix(draft, &mut bucket, &prompt)?;
+            prefix(draft, &mut bucket, &first)?;
             bucket.done(draft, &[]);
         } else {
             draft.lose(
@@ -202,6 +218,9 @@ fn synthetic(draft: &mut Draft, data: &mut Block) -> Result<(), ImportError> {
     if let Some(turns) = data.number(draft, "turns")?.filter(|turns| *turns > 1.0) {
         draft.set("dataset/turns/count", number(turns));
         draft.set("dataset/turns/tokens", prompt);
+        if let Some(wait) = length(draft, data, "delay")? {
+            draft.set("dataset/turns/think_time", in_seconds(wait));
+        }
     }
     Ok(())
 }
@@ -360,9 +379,12 @@ fn constraints(draft: &mut Draft) -> Result<(), ImportError> {
                     draft.carry_value("--constraint", "load/duration", seconds(span));
                 }
             }
-            "max_requests" => {
+            kind @ ("max_requests" | "min_requests") => {
                 if let Some(count) = fields.number(draft, "count")? {
                     draft.carry_value("--constraint", "load/requests", number(count));
+                }
+                if kind == "min_requests" {
+                    draft.note("--constraint", "the run ends after the minimum");
                 }
             }
             "over_saturation" => {

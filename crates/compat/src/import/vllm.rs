@@ -195,6 +195,12 @@ fn translate_dataset(draft: &mut Draft) -> Result<(), ImportError> {
             "each line of the file is a prompt; vLLM joins lines until the prompt is long enough",
         );
     }
+    let api = draft.get("target/api").and_then(Value::as_str);
+    if matches!(api, Some("openai-embeddings" | "rerank")) {
+        // Nothing is generated.
+        draft.set_unescaped("request", json!({}));
+        return rows(draft, kind);
+    }
     let length = first(draft, flags, "request/max_tokens")?;
     if length.is_some_and(|length| length < 1.0) {
         // -1: as long as the reply in the row.
@@ -285,7 +291,17 @@ fn random(draft: &mut Draft) -> Result<(), ImportError> {
         );
         draft.account("--random-prefix-len", &["dataset/shared_prefix"]);
     }
-    draft.carry_number("--random-batch-size", "dataset/batch")
+    let batch = draft
+        .number("--random-batch-size")?
+        .filter(|batch| *batch > 1.0);
+    if let Some(batch) = batch {
+        let tokens = draft.get("dataset/tokens").cloned().unwrap_or_default();
+        draft.take("dataset");
+        draft.embedded_texts("--dataset-name");
+        draft.set("dataset/shape/tokens", tokens);
+        draft.carry_value("--random-batch-size", "dataset/batch", number(batch));
+    }
+    Ok(())
 }
 
 fn prefix(draft: &mut Draft) -> Result<(), ImportError> {

@@ -94,13 +94,7 @@ pub(super) fn tests(files: &mut Files<'_>, root: &Node) -> Tests {
     if let Some(sweep) = root.get("spec.sweep") {
         file.set("sweep", sweep.at, snake(sweep));
     }
-    if file.entry("benchmark").is_none() {
-        for key in BENCHMARK {
-            if let Some(entry) = file.remove(key) {
-                file.set(&format!("benchmark.{key}"), entry.key_at, entry.value);
-            }
-        }
-    }
+    within_benchmark(&mut file);
     // A job has the fields of the file in `benchmark`.
     if let Some(mut benchmark) = file.get("benchmark").cloned() {
         for key in ["variables", "random_seed", "sweep", "multi_run"] {
@@ -130,6 +124,17 @@ pub(super) fn tests(files: &mut Files<'_>, root: &Node) -> Tests {
         });
     }
     Ok(tests)
+}
+
+/// Moves the fields of a benchmark to it, which older files, and the runs of a sweep, have at their root.
+fn within_benchmark(file: &mut Node) {
+    if file.entry("benchmark").is_none() {
+        for key in BENCHMARK {
+            if let Some(entry) = file.remove(key) {
+                file.set(&format!("benchmark.{key}"), entry.key_at, entry.value);
+            }
+        }
+    }
 }
 
 /// Keys whose mappings have names that are not AIPerf's.
@@ -350,6 +355,7 @@ fn scenarios(files: &mut Files<'_>, base: &Node, sweep: &Node) -> Vec<(String, N
         let mut tree = base.clone();
         let mut own = run.clone();
         let name = own.remove("name").and_then(|entry| entry.value.string());
+        within_benchmark(&mut own);
         normalize(&mut own);
         over(files, &mut tree, &own);
         (name.unwrap_or_default(), tree)

@@ -3,7 +3,8 @@
 use crate::import::block::Block;
 use crate::import::command::Command;
 use crate::import::draft::{
-    Draft, api_from_path, between, bounded, endpoint, number, per_second, seconds, sum,
+    Draft, about, api_from_path, between, bounded, endpoint, in_seconds, number, per_second,
+    seconds, sum,
 };
 use crate::import::files::{Fields, Files, Test, Tests};
 use crate::import::flags::ImportError;
@@ -35,7 +36,9 @@ fn collect(fields: &mut Fields, prefix: &str, node: &Node) {
             .flags
             .iter()
             .any(|flag| flag.names().any(|name| name == path));
-        if !known && !entry.value.entries().is_empty() {
+        // Older files have `api: completion`.
+        let is_block = !entry.value.entries().is_empty();
+        if is_block && (!known || path == "api") {
             collect(fields, &format!("{path}."), &entry.value);
         } else {
             fields.own(command(), &path, &entry.value);
@@ -60,10 +63,16 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
         None | Some("completion") => "v1/completions",
         Some("chat") => "v1/chat/completions",
         Some("anthropic_messages") => "v1/messages",
+        Some("embeddings") => "v1/embeddings",
         Some(other) => {
-            return Err(draft.invalid("api.type", other, "completion, chat or anthropic_messages"));
+            return Err(draft.invalid(
+                "api.type",
+                other,
+                "completion, chat, anthropic_messages or embeddings",
+            ));
         }
     };
+    let generates = route != "v1/embeddings";
     let base = draft
         .text("server.base_url")
         .unwrap_or_else(|| "http://127.0.0.1:8000".into());
@@ -75,11 +84,15 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
     draft.set("target/api", api_from_path(&url));
     draft.carry_value("server.base_url", "target/url", url);
     draft.account("api.type", &["target/api"]);
-    draft.set("request/stream", draft.is_on("api.streaming"));
-    draft.account("api.streaming", &["request/stream"]);
-    // It asks servers to ignore the end of a text unless told otherwise.
-    let ignores = !draft.has("server.ignore_eos") || draft.is_on("server.ignore_eos");
-    draft.carry_or_default("server.ignore_eos", "request/ignore_eos", ignores);
+    if generates {
+        draft.set("request/stream", draft.is_on("api.streaming"));
+        draft.account("api.streaming", &["request/stream"]);
+        // It asks servers to ignore the end of a text unless told otherwise.
+        let ignores = !draft.has("server.ignore_eos") || draft.is_on("server.ignore_eos");
+        draft.carry_or_default("server.ignore_eos", "request/ignore_eos", ignores);
+    } else {
+        draft.note("api.streaming server.ignore_eos", "nothing is generated");
+    }
     for (name, value) in draft
         .json("api.headers")?
         .iter()
@@ -119,9 +132,15 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
 
 fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
     let kind = draft.text("data.type").unwrap_or_else(|| "mock".into());
+    let embeds = draft.get("target/api").and_then(Value::as_str) == Some("openai-embeddings");
     match kind.as_str() {
         "random" | "synthetic" if draft.has("data.trace") => {
             replayed(draft, "data.trace", "azure")?;
+        }
+        "random" | "synthetic" if embeds => {
+            draft.embedded_texts("data.type");
+            length(draft, "data.input_distribution", "dataset/shape/tokens")?;
+            draft.carry_number("api.embeddings.batch_size", "dataset/batch")?;
         }
         "random" | "synthetic" => {
             draft.carry_value("data.type", "dataset/kind", "random");
@@ -185,6 +204,7 @@ fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
                 );
             }
         }
+        "bimodal" => bimodal(draft)?,
         "conversation_replay" => conversations(draft)?,
         "otel_trace_replay" => replayed(draft, "data.otel_trace_replay", "otel")?,
         "weka_trace_replay" => replayed(draft, "data.weka_trace_replay", "weka")?,
@@ -197,7 +217,7 @@ fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
             return Err(draft.invalid(
                 "data.type",
                 other,
-                "random, synthetic, shared_prefix, shareGPT, conversation_replay, otel_trace_replay, weka_trace_replay, trace_replay or mock; use other datasets as a file with `kind: rows`",
+                "random, synthetic, shared_prefix, bimodal, shareGPT, conversation_replay, otel_trace_replay, weka_trace_replay, trace_replay or mock; use other datasets as a file with `kind: rows`",
             ));
         }
     }
@@ -210,13 +230,57 @@ fn length(draft: &mut Draft, field: &str, path: &str) -> Result<(), ImportError>
         return Ok(());
     };
     if !text.trim_start().starts_with('{') {
-        return draft.carry_number(field, path);
+        let value = expression(&text).ok_or_else(|| {
+            let expected = "a number, or an expression of Normal, LogNormal, Uniform, Min and Max";
+            draft.invalid(field, &text, expected)
+        })?;
+        draft.carry_value(field, path, value);
+        return Ok(());
     }
     let mut block = Block::from_flag(draft, field, "mean")?;
     let value = drawn(draft, field, &mut block)?;
     draft.set(path, value);
     block.done(draft, &[path]);
     Ok(())
+}
+
+/// A distribution as an expression: `Min(100, Max(10, Normal(50, 10)))`.
+fn expression(text: &str) -> Option<Value> {
+    let text = text.trim();
+    if let Ok(value) = text.parse::<f64>() {
+        return Some(number(value));
+    }
+    let (name, rest) = text.split_once('(')?;
+    let inner = rest.strip_suffix(')')?;
+    let numbers: Option<Vec<f64>> = inner
+        .split(',')
+        .map(|part| part.trim().parse().ok())
+        .collect();
+    match (name.trim().to_lowercase().as_str(), numbers.as_deref()) {
+        ("normal", Some([mean, sd])) => Some(about(*mean, *sd)),
+        ("lognormal", Some([mean, sd])) => {
+            Some(json!({ "lognormal": { "mean": number(*mean), "sd": number(*sd) } }))
+        }
+        ("uniform", Some([low, high])) => Some(between(*low, *high)),
+        (bound @ ("min" | "max"), _) => {
+            // The bound may be the first or the last argument.
+            let first = inner.split_once(',');
+            let last = inner.rsplit_once(',').map(|(value, bound)| (bound, value));
+            let (bounding, value) =
+                [first, last]
+                    .into_iter()
+                    .flatten()
+                    .find_map(|(bounding, value)| {
+                        Some((bounding.trim().parse::<f64>().ok()?, value))
+                    })?;
+            let value = expression(value)?;
+            Some(match bound {
+                "min" => bounded(value, None, Some(bounding)),
+                _ => bounded(value, Some(bounding), None),
+            })
+        }
+        _ => None,
+    }
 }
 
 /// A distribution with `mean`, `std_dev`, `min` and `max`.
@@ -228,8 +292,11 @@ fn drawn(draft: &Draft, field: &str, block: &mut Block) -> Result<Value, ImportE
     let [sd, std, variance] = ["std_dev", "std", "variance"].map(&mut number_of);
     let sd = sd?.or(std?).or(variance?.map(f64::sqrt)).unwrap_or(200.0);
     let mean = mean.unwrap_or(512.0);
-    let kind = block.text("type").unwrap_or_else(|| "normal".into());
+    let named = block.text("type").or_else(|| block.text("distribution"));
+    let kind = named.unwrap_or_else(|| "normal".into());
     let value = match kind.as_str() {
+        // Its skew is named as not understood.
+        "skew_normal" => about(mean, sd),
         "fixed" | "constant" => return Ok(number(mean)),
         "uniform" => return Ok(between(min.unwrap_or(10.0), max.unwrap_or(1024.0))),
         "normal" if sd == 0.0 => return Ok(number(mean)),
@@ -260,6 +327,49 @@ fn bounds(draft: &mut Draft, field: &str, path: &str) -> Result<(), ImportError>
         }
     }
     block.done(draft, &[path]);
+    Ok(())
+}
+
+/// Two kinds of requests, as the entries of a mixture.
+fn bimodal(draft: &mut Draft) -> Result<(), ImportError> {
+    const FIELD: &str = "data.bimodal";
+    let mut block = Block::from_flag(draft, FIELD, "mode_a_ratio")?;
+    let share = block.number(draft, "mode_a_ratio")?.unwrap_or(0.5);
+    // The entries have no dataset in common.
+    let shared = draft.take("dataset").unwrap_or_else(|| json!({}));
+    let mut entries = Vec::new();
+    for (mode, weight) in [("a", share), ("b", 1.0 - share)] {
+        let mut part = |key: &str| block.number(draft, &format!("mode_{mode}_{key}"));
+        let [groups, prefix, prompt, output] = [
+            "groups",
+            "system_prompt_len",
+            "user_prompt_len",
+            "output_len",
+        ]
+        .map(&mut part);
+        let (Some(prompt), Some(output)) = (prompt?, output?) else {
+            return Err(ImportError::Missing("length of a mode of its data"));
+        };
+        let mut dataset = shared.clone();
+        let groups = groups?.unwrap_or(1.0);
+        match prefix?.filter(|prefix| *prefix > 0.0) {
+            Some(prefix) => {
+                dataset["kind"] = json!("prefix");
+                dataset["groups"] = number(groups);
+                dataset["prefix_tokens"] = number(prefix);
+            }
+            None => dataset["kind"] = json!("random"),
+        }
+        dataset["tokens"] = number(prompt);
+        entries.push(json!({
+            "name": mode,
+            "weight": number((weight * 1e6).round() / 1e6),
+            "dataset": dataset,
+            "request": { "max_tokens": number(output) },
+        }));
+    }
+    draft.carry_value("data.type", "mix", entries);
+    block.done(draft, &["mix"]);
     Ok(())
 }
 
@@ -326,23 +436,6 @@ fn conversations(draft: &mut Draft) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// A distribution of seconds, as one of durations.
-fn in_seconds(value: Value) -> Value {
-    match value {
-        Value::Number(number) => seconds(number.as_f64().unwrap_or_default()),
-        Value::Array(items) => items.into_iter().map(in_seconds).collect(),
-        Value::Object(fields) => {
-            let fields = fields.into_iter();
-            Value::Object(
-                fields
-                    .map(|(key, value)| (key, in_seconds(value)))
-                    .collect(),
-            )
-        }
-        other => other,
-    }
-}
-
 /// A log that is sent again.
 fn replayed(draft: &mut Draft, field: &str, layout: &str) -> Result<(), ImportError> {
     draft.carry_value("data.type", "dataset/kind", "trace");
@@ -367,6 +460,13 @@ fn replayed(draft: &mut Draft, field: &str, layout: &str) -> Result<(), ImportEr
     let path = path.or_else(|| draft.text("data.path").map(Value::from));
     let path = path.ok_or(ImportError::Missing("path of its trace"))?;
     draft.set("dataset/path", path);
+    if block.value("default_max_tokens").is_some() {
+        draft.note(field, "a request without an output length is left out");
+    }
+    // An invalid row is left out unless `dataset.strict` is set, and a request that failed has no output.
+    for usual in ["include_errors", "skip_invalid_files"] {
+        block.value(usual);
+    }
     let model = block.text("static_model_name");
     if let Some(model) =
         model.filter(|_| block.text("use_static_model").as_deref() != Some("false"))

@@ -307,6 +307,12 @@ fn jobs_sweeps_and_older_files_of_aiperf_are_read() {
         2,
         false,
     );
+    becomes(
+        "kind: AIPerfSweep\nspec:\n  benchmark: { model: m, endpoint: { url: 'http://h:8000', type: chat }, dataset: { type: synthetic, prompts: { isl: 100, osl: 10 } } }\n  failurePolicy: continue\n  sweep: { type: scenarios, runs: [{ name: low, phases: { profiling: { type: concurrency, concurrency: 2, requests: 20 } } }, { name: high, phases: { profiling: { type: concurrency, concurrency: 9, requests: 90 } } }] }\n",
+        &["- 2", "- 9", "requests: 10x"],
+        2,
+        false,
+    );
     let older = "model: m\nendpoint: { url: 'http://h:8000', type: chat }\ndataset: { type: synthetic, prompts: { isl: 100, osl: 10 } }\nphases: { profiling: { type: concurrency, concurrency: 2, requests: 20 } }\nserverMetrics: { urls: ['http://h:8000/metrics'] }\n";
     becomes(older, &["concurrency: 2", "requests: 20"], 1, false);
     becomes(
@@ -400,6 +406,132 @@ fn workloads_of_inference_perf_keep_their_lengths_and_sessions() {
         1,
         true,
     );
+}
+
+#[test]
+fn the_lengths_of_published_workloads_are_read() {
+    let stage = "load: { type: constant, stages: [{ rate: 2, duration: 30 }] }\n";
+    let random = |input: &str, output: &str| {
+        format!(
+            "{INFERENCE_PERF}{stage}data: {{ type: random, input_distribution: {input}, output_distribution: {output} }}\n"
+        )
+    };
+    becomes(
+        &random(
+            "{ distribution: lognormal, mean: 100, std_dev: 50, min: 10, max: 900 }",
+            "'Min(100, Max(10, Normal(50, 5)))'",
+        ),
+        &[
+            "lognormal:",
+            "mean: 100",
+            "max: 900",
+            "mean: 50",
+            "min: 10",
+            "max: 100",
+        ],
+        1,
+        false,
+    );
+    becomes(
+        &random(
+            "{ type: skew_normal, mean: 100, std_dev: 50, skew: 3 }",
+            "{ mean: 10, std_dev: 1 }",
+        ),
+        &["not understood: skew"],
+        1,
+        true,
+    );
+    let error = text(&random("'Zipf(1, 2)'", "'Normal(5, 1)'"), None).unwrap_err();
+    let FileError::Faults(faults) = error else {
+        panic!("{error}");
+    };
+    let help = faults.render(false, 200);
+    assert!(help.contains("an expression of Normal"), "{help}");
+    becomes(
+        &format!(
+            "{INFERENCE_PERF}{stage}data: {{ type: bimodal, bimodal: {{ mode_a_ratio: 0.7, mode_a_groups: 3, mode_a_system_prompt_len: 100, mode_a_user_prompt_len: 20, mode_a_output_len: 5, mode_b_user_prompt_len: 900, mode_b_output_len: 50 }} }}\n"
+        ),
+        &[
+            "weight: 0.7",
+            "groups: 3",
+            "prefix_tokens: 100",
+            "kind: random",
+            "weight: 0.3",
+            "tokens: 900",
+            "max_tokens: 50",
+        ],
+        1,
+        false,
+    );
+    let embeddings = INFERENCE_PERF.replace(
+        "type: chat, streaming: true",
+        "type: embeddings, embeddings: { batch_size: 8 }",
+    );
+    becomes(
+        &format!(
+            "{embeddings}{stage}data: {{ type: random, input_distribution: {{ mean: 100, std_dev: 0 }} }}\n"
+        ),
+        &[
+            "openai-embeddings",
+            "kind: embeddings",
+            "tokens: 100",
+            "batch: 8",
+        ],
+        1,
+        false,
+    );
+    let completion = INFERENCE_PERF.replace("{ type: chat, streaming: true }", "completion");
+    becomes(
+        &format!("{completion}{stage}data: {{ type: mock }}\n"),
+        &["openai-completions"],
+        1,
+        false,
+    );
+}
+
+#[test]
+fn the_turns_of_guidellm_keep_their_first_prompt_and_their_delay() {
+    let spec = |data: &str| {
+        format!(
+            "spec:\n  backend: {{ kind: openai_http, target: 'http://h:8000', model: m }}\n  profile: {{ kind: concurrent, streams: 4 }}\n  data: {data}\n  seed: {{ kind: static, value: 7 }}\n  constraints: [{{ kind: min_requests, count: 10 }}]\n"
+        )
+    };
+    becomes(
+        &spec(
+            "{ kind: synthetic_text, prompt_tokens: 100, output_tokens: 10, first_prompt_tokens: 3000, turns: 5, delay: 2 }",
+        ),
+        &["seed: 7", "tokens: 3000", "tokens: 100", "think_time: 2s"],
+        1,
+        false,
+    );
+    becomes(
+        &spec("{ kind: otel, source: spans.jsonl, max_wait: 3 }"),
+        &["layout: otel", "path: spans.jsonl", "max_idle: 3s"],
+        1,
+        false,
+    );
+    let hub = text(
+        &spec("{ kind: otel, source: { kind: huggingface, name: a/b } }"),
+        None,
+    );
+    let error = hub.unwrap_err().to_string();
+    assert!(
+        error.contains("a dataset of the hub is not read"),
+        "{error}"
+    );
+}
+
+#[test]
+fn embeddings_of_vllm_have_no_output_length() {
+    let file = "[{ \"test_name\": \"serving_embed\", \"qps_list\": [4], \"client_parameters\": { \"model\": \"m\", \"backend\": \"openai-embeddings\", \"endpoint\": \"/v1/embeddings\", \"dataset_name\": \"random\", \"random_input_len\": 32, \"random_batch_size\": 4, \"num_prompts\": 20 } }]\n";
+    becomes(
+        file,
+        &["kind: embeddings", "tokens: 32", "batch: 4"],
+        1,
+        false,
+    );
+    let imported = text(file, None).unwrap();
+    assert!(!imported.scenarios[0].yaml.contains("max_tokens"));
 }
 
 #[test]
