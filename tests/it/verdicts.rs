@@ -21,15 +21,15 @@ fn ruling(lab: &Lab, index: usize) -> String {
 fn pass_is_0_fail_is_1_inconclusive_is_5() {
     let lab = Lab::new();
     lab.run(&sim(
-        "{ concurrency: 4, requests: 100 }",
-        r#""ttft.p95 < 10s", "goodput(e2e < 10s) >= 90%""#,
+        "{ concurrency: 4, requests: 400 }",
+        r#""ttft.p50 < 10s", "goodput(e2e < 10s) >= 90%""#,
     ))
     .expect(0);
     assert_eq!([ruling(&lab, 0), ruling(&lab, 1)], ["pass", "pass"]);
-    // Enough requests for a FAIL although a busy machine correlates them.
+    // A median needs few independent requests: a busy machine correlates them.
     lab.run(&sim(
         "{ concurrency: 16, requests: 1600 }",
-        r#""ttft.p95 < 10s", "ttft.p50 < 1us""#,
+        r#""ttft.p50 < 10s", "ttft.p50 < 1us""#,
     ))
     .expect(1);
     assert_eq!([ruling(&lab, 0), ruling(&lab, 1)], ["pass", "fail"]);
