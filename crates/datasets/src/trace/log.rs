@@ -713,10 +713,8 @@ impl Rows {
         let meaning = signs.judge(stated, &line).map_err(error)?;
         // What is new is sent after one reply.
         let overlap = |session: &Session| {
-            let awaited = session.awaited.as_ref()?.iter().zip(0u32..);
-            let mut awaited =
-                awaited.filter(|(awaited, turn)| !awaited.iter().copied().eq(turn.checked_sub(1)));
-            let (_, turn) = awaited.next()?;
+            let awaited = session.awaited.as_ref()?.iter();
+            let turn = sessions::first_branch(awaited.map(|awaited| &awaited[..]))?;
             self.rows.get((session.first + turn) as usize)
         };
         match self.sessions.iter().find_map(overlap) {

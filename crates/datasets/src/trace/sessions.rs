@@ -224,11 +224,16 @@ pub fn link_parents(rows: Vec<ChildTurn>) -> Result<Vec<LoggedSession>, SessionE
 
 /// What each turn, and each joint, awaits; None where each awaits the one before it.
 fn branches<'a>(awaited: impl Iterator<Item = &'a [u32]> + Clone) -> Option<TurnDependencies> {
-    let is_line = |(turn, awaited): (u32, &[u32])| awaited.iter().copied().eq(turn.checked_sub(1));
-    match (0..).zip(awaited.clone()).all(is_line) {
-        true => None,
-        false => Some(awaited.map(Box::from).collect()),
-    }
+    first_branch(awaited.clone())?;
+    Some(awaited.map(Box::from).collect())
+}
+
+/// The first turn that does not just await the turn before it.
+pub fn first_branch<'a>(awaited: impl Iterator<Item = &'a [u32]>) -> Option<u32> {
+    let mut turns = (0u32..).zip(awaited);
+    turns
+        .find(|(turn, awaited)| !awaited.iter().copied().eq(turn.checked_sub(1)))
+        .map(|(turn, _)| turn)
 }
 
 fn cycle(span: &Range<usize>, id: &str) -> SessionError {
