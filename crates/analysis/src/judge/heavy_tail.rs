@@ -59,19 +59,14 @@ pub(super) fn with_margin(
 /// dataset sets is no tail.
 fn tail_index(mut lengths: Vec<f64>) -> Option<f64> {
     lengths.sort_by(|a, b| b.total_cmp(a));
-    let count = lengths.len() / LONGEST_PART;
-    let different = lengths.iter().take(count).collect::<Vec<_>>();
-    let different = different.chunk_by(|a, b| a == b).count();
-    let least = lengths.get(count).filter(|length| **length > 0.0)?;
-    if count < LEAST || different < LEAST_LENGTHS {
+    let longest = &lengths[..lengths.len() / LONGEST_PART];
+    let different = longest.chunk_by(|a, b| a == b).count();
+    if longest.len() < LEAST || different < LEAST_LENGTHS {
         return None;
     }
-    let sum: f64 = lengths
-        .iter()
-        .take(count)
-        .map(|length| (length / least).ln())
-        .sum();
-    (sum > 0.0).then(|| count as f64 / sum)
+    let least = lengths.get(longest.len()).filter(|least| **least > 0.0)?;
+    let sum: f64 = longest.iter().map(|length| (length / least).ln()).sum();
+    (sum > 0.0).then(|| longest.len() as f64 / sum)
 }
 
 #[cfg(test)]
