@@ -7,8 +7,8 @@ use crate::run::execution::local_model::check_model;
 use crate::run::outputs::baseline::baseline_of_folder;
 use crate::store::RunDir;
 use clap::Args;
-use llmscen_core::hub_data::{HubPin, HubReference, PinData, PinError};
 use llmscen_core::plan::{CaseFilter, Plan};
+use llmscen_core::remote_data::{DataPin, PinData, PinError, RemoteReference};
 use llmscen_scenario::{Faults, Input, Loaded, Lookups};
 use llmscen_telemetry::gpu::name_of_machine;
 use std::collections::BTreeMap;
@@ -69,8 +69,11 @@ pub enum Hub {
     Skip,
 }
 
-fn pin_data(reference: &HubReference, env: &BTreeMap<String, String>) -> Result<HubPin, PinError> {
-    llmscen_datasets::pin_hub_data(reference, &cache_dir(env))
+fn pin_data(
+    reference: &RemoteReference,
+    env: &BTreeMap<String, String>,
+) -> Result<DataPin, PinError> {
+    llmscen_datasets::pin_data(reference, &cache_dir(env))
 }
 
 /// Loads all scenarios. `None` after printing every error.

@@ -1,4 +1,4 @@
-//! Datasets of the Hugging Face hub by name.
+//! Datasets of the Hugging Face hub by name, and files by their URL.
 
 use crate::lab::{Lab, Ran, Server};
 use serde_json::json;
@@ -196,5 +196,42 @@ fn plan_points_at_what_the_hub_does_not_have() {
         ran.err.contains("hub:org/qa/test.jsonl:1: the row has no `area`, which `dataset.group` names (fields: question, topic)"),
         "{}",
         ran.err
+    );
+}
+
+#[test]
+fn a_file_by_its_url_is_read_again_only_with_the_same_bytes() {
+    let served = Arc::new(Mutex::new(rows(&["math", "art"])));
+    let file = served.clone();
+    let server = Server::start_of_paths(move |path| {
+        (path == "/data/qa.jsonl").then(|| file.lock().unwrap().clone().into_bytes())
+    });
+    let lab = Lab::new();
+    let path = format!("path: \"http://{}/data/qa.jsonl\"", server.addr);
+    lab.file("s.yaml", scenario(&path));
+    llmscen(&lab, &server, &["validate", "s.yaml"], &[]).expect(0);
+    llmscen(&lab, &server, &["run", "s.yaml", "--output", "out"], &[]).expect(0);
+    let plan = lab.text("out/plan.yaml");
+    assert!(
+        plan.contains("pins:") && plan.contains("qa.jsonl: "),
+        "{plan}"
+    );
+    *served.lock().unwrap() = rows(&["history"]);
+    let args = ["run", "out/plan.yaml", "--output", "again"];
+    llmscen(&lab, &server, &args, &[]).expect(0);
+    let elsewhere = lab.path().join("elsewhere");
+    let cache = [("LLMSCEN_CACHE", elsewhere.to_str().unwrap())];
+    let args = ["run", "out/plan.yaml", "--output", "moved"];
+    let moved = llmscen(&lab, &server, &args, &cache);
+    assert_ne!(moved.code, 0);
+    assert!(moved.err.contains("but the plan has"), "{}", moved.err);
+    lab.file("s.yaml", scenario(&format!("{}, group: item.area", path)));
+    let wrong = llmscen(&lab, &server, &["plan", "s.yaml"], &[]);
+    assert!(
+        wrong
+            .err
+            .contains("/data/qa.jsonl:1: the row has no `area`"),
+        "{}",
+        wrong.err
     );
 }

@@ -1,8 +1,8 @@
 //! Where prompts come from, and what a dataset yields: prompts grouped into sessions.
 
 use crate::distribution::{Distribution, Weighted};
-use crate::hub_data::HubData;
 use crate::redact::Secret;
+use crate::remote_data::RemoteData;
 use crate::request::Quantity;
 use crate::seed::Seed;
 use crate::units::Nanos;
@@ -356,8 +356,8 @@ pub struct DatasetSpec {
     pub source: Source,
     /// The file; None: the bundled copy, or the kind's download. For a command, its text.
     pub path: Option<String>,
-    /// The data that `path` names on the hub.
-    pub hub: Option<HubData>,
+    /// The data that `path` names on the hub or by a URL.
+    pub remote: Option<RemoteData>,
     /// The column, or dotted path, whose value is the group of a row.
     pub group: Option<String>,
     /// A tokenizer.json, a folder with one, or a model name on the Hugging Face hub.
@@ -418,7 +418,7 @@ impl DatasetSpec {
         DatasetSpec {
             source,
             path: None,
-            hub: None,
+            remote: None,
             group: None,
             tokenizer: None,
             templated: true,

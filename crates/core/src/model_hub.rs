@@ -1,8 +1,8 @@
 //! The Hugging Face hub: how it is reached, and the local cache of what other programs have downloaded.
 
 use crate::bounds;
-use crate::hub_data::is_path;
 use crate::redact::Secret;
+use crate::remote_data::is_path;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

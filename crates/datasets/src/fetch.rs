@@ -68,6 +68,9 @@ pub enum Purpose {
         "set HF_ENDPOINT to a mirror that this machine can reach, or `dataset.path` to a local file"
     )]
     HubData,
+    /// Data by their URL.
+    #[error("download it elsewhere and set `dataset.path` to the file")]
+    UrlData,
 }
 
 /// What went wrong with a download.

@@ -21,7 +21,7 @@ pub use row::{Kind, Parse, Row, RowParser, json_problem, parse_count};
 pub use source::read_text;
 
 use super::error::PromptError;
-use super::{Setting, cache, hub_data};
+use super::{Setting, cache, remote_data};
 use llmscen_core::bounds;
 use llmscen_core::dataset::CommandSpec;
 use source::Origin;
@@ -82,8 +82,8 @@ fn locate(
     setting: &Setting<'_>,
     notes: &mut Vec<String>,
 ) -> Result<(PathBuf, Origin), PromptError> {
-    if let Some(data) = &setting.spec.hub {
-        let files = hub_data::obtain(data, setting.cache, setting.progress)?;
+    if let Some(data) = &setting.spec.remote {
+        let files = remote_data::obtain(data, setting.cache, setting.progress)?;
         notes.extend(files.notes);
         return Ok((files.name, Origin::Files(files.paths)));
     }

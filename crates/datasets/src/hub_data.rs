@@ -9,9 +9,10 @@ mod splits;
 use super::Progress;
 use super::cache::{self, CacheDir, CachedFile};
 use super::fetch::{Download, FetchError, Problem, Purpose, Received, Sink};
+use super::remote_data::RemoteFiles;
 use llmscen_core::bounds;
-use llmscen_core::hub_data::{HubData, HubPin, HubReference, PREFIX, PinError, is_path};
 use llmscen_core::model_hub::dataset_snapshot;
+use llmscen_core::remote_data::{DataPin, HubReference, PREFIX, PinError, is_path};
 use llmscen_core::url_secrets::redact_url;
 use reqwest::Url;
 use serde_json::Value;
@@ -43,54 +44,14 @@ struct ListedFile {
     sha256: Option<String>,
 }
 
-/// The files of pinned data.
-pub struct HubFiles {
-    /// Name of the first file, for errors.
-    pub name: PathBuf,
-    /// The files on this machine, in the order in which they are read.
-    pub paths: Vec<PathBuf>,
-    pub notes: Vec<String>,
-}
-
-/// Looks up the commit and the files of a reference.
-///
-/// # Errors
-/// The hub cannot be reached, or the reference does not name data.
-pub fn pin(reference: &HubReference, cache: &CacheDir) -> Result<HubPin, PinError> {
-    Repository { reference, cache }.pin()
-}
-
-/// Downloads the files of a dataset that are not on this machine.
-pub fn obtain(
-    data: &HubData,
-    cache: &CacheDir,
-    progress: &dyn Fn(Progress),
-) -> Result<HubFiles, FetchError> {
-    let repository = Repository {
-        reference: &data.reference,
-        cache,
-    };
-    let pin = match &data.pin {
-        Some(pin) => pin.clone(),
-        None => repository.pin().map_err(|error| FetchError {
-            url: data.reference.to_string(),
-            file: repository.folder(),
-            damaged: false,
-            problem: Problem::Client(describe(&error)),
-            purpose: Purpose::HubData,
-        })?,
-    };
-    repository.obtain(&pin, progress)
-}
-
 /// A repository on the hub, and where its files are on this machine.
-struct Repository<'a> {
-    reference: &'a HubReference,
-    cache: &'a CacheDir,
+pub struct Repository<'a> {
+    pub reference: &'a HubReference,
+    pub cache: &'a CacheDir,
 }
 
 impl Repository<'_> {
-    fn pin(&self) -> Result<HubPin, PinError> {
+    pub fn pin(&self) -> Result<DataPin, PinError> {
         let revision = &self.reference.revision;
         let listing = self.list(revision.as_deref().unwrap_or(MAIN))?;
         match self.select(&listing) {
@@ -105,7 +66,7 @@ impl Repository<'_> {
         }
     }
 
-    fn select(&self, listing: &Listing) -> Result<HubPin, PinError> {
+    fn select(&self, listing: &Listing) -> Result<DataPin, PinError> {
         let paths: Vec<&str> = listing
             .files
             .iter()
@@ -137,14 +98,30 @@ impl Repository<'_> {
             Ok((path, digest))
         };
         let files = selected.into_iter().map(digest);
-        Ok(HubPin {
-            commit: listing.commit.clone(),
+        Ok(DataPin {
+            commit: Some(listing.commit.clone()),
             files: files.collect::<Result<_, PinError>>()?,
         })
     }
 
-    fn obtain(&self, pin: &HubPin, progress: &dyn Fn(Progress)) -> Result<HubFiles, FetchError> {
-        let mut files = HubFiles {
+    /// Downloads the files of a pin, or of the present state of the repository, that are not on this machine.
+    pub fn obtain(
+        &self,
+        pin: Option<&DataPin>,
+        progress: &dyn Fn(Progress),
+    ) -> Result<RemoteFiles, FetchError> {
+        let pin = match pin {
+            Some(pin) => pin.clone(),
+            None => self.pin().map_err(|error| FetchError {
+                url: self.reference.to_string(),
+                file: self.folder(),
+                damaged: false,
+                problem: Problem::Client(describe(&error)),
+                purpose: Purpose::HubData,
+            })?,
+        };
+        let commit = pin.commit.as_deref().unwrap_or_default();
+        let mut files = RemoteFiles {
             name: PathBuf::from(format!("{PREFIX}{}", self.reference.repo)),
             paths: Vec::new(),
             notes: Vec::new(),
@@ -154,14 +131,14 @@ impl Repository<'_> {
         }
         for (path, digest) in &pin.files {
             if let Some(found) = self
-                .in_hugging_face_cache(&pin.commit, path)
+                .in_hugging_face_cache(commit, path)
                 .filter(|found| cache::file_digest(found).is_ok_and(|found| found == *digest))
             {
                 files.paths.push(found);
                 continue;
             }
-            let local = self.cached_path(&pin.commit, path);
-            let urls = vec![self.file_url(&pin.commit, path)];
+            let local = self.cached_path(commit, path);
+            let urls = vec![self.file_url(commit, path)];
             let file = CachedFile {
                 pinned: Some(digest),
                 ..CachedFile::new(&local, urls, Purpose::HubData)

@@ -25,6 +25,7 @@ mod message;
 mod model_hub;
 mod prefix;
 mod random;
+mod remote_data;
 mod rerank;
 mod rows;
 mod speed;
@@ -40,9 +41,9 @@ mod video;
 pub use cache::{CacheDir, DEFAULT_HUB};
 pub use error::PromptError;
 pub use fetch::{FetchError, HUB_VARIABLE};
-pub use hub_data::pin as pin_hub_data;
 pub use message::tokens_of;
 pub use model_hub::model as hub_model;
+pub use remote_data::pin as pin_data;
 pub use trace::{Log, read_log as trace_log};
 
 use crate::prefix::Groups;

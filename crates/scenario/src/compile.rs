@@ -11,7 +11,7 @@ use crate::fault::{Faults, Review};
 use crate::patches::PatchNames;
 use crate::sections::baseline::BaselineState;
 use crate::sections::scenario::SCENARIO;
-use crate::sections::{baseline, hub_data, local, mix, search, server, simulator, slo, target};
+use crate::sections::{baseline, local, mix, remote_data, search, server, simulator, slo, target};
 use crate::settings::settings;
 use crate::tree::{Data, Node};
 use crate::vars::Variables;
@@ -227,8 +227,8 @@ fn plan(
         false => root.clone(),
     };
     let (mut plan, ground) = expand::plan(root, &combined, env, review)?;
-    let pins = hub_data::pin(root, &mut plan, env, review);
-    let root = &hub_data::with_pins(with_gpu_of_machine(root, review), &pins);
+    let pins = remote_data::pin(root, &mut plan, env, review);
+    let root = &remote_data::with_pins(with_gpu_of_machine(root, review), &pins);
     let resolved = resolve::resolve(root, &SCENARIO, review);
     compare_baseline(&ground, &resolved, review);
     let secrets: Arc<[Secret]> = redactions::secrets(root, &plan, env).into();

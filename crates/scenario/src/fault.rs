@@ -4,10 +4,10 @@ pub(crate) mod masked;
 mod page;
 
 use crate::fault::page::{Page, clipped, fits_snippet, shortened, shortened_help};
-use crate::sections::hub_data::HubUse;
+use crate::sections::remote_data::RemoteUse;
 use crate::source::{COMMAND_LINE, Sources};
 use crate::tree::Span;
-use llmscen_core::hub_data::PinData;
+use llmscen_core::remote_data::PinData;
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, SourceCode};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -117,7 +117,7 @@ pub(crate) struct Review {
     /// Looks up data of the hub.
     pub pin_data: Option<PinData>,
     /// The data of the hub that datasets name.
-    pub hub_uses: Vec<HubUse>,
+    pub remote_uses: Vec<RemoteUse>,
     /// Size of the replaced variables.
     pub expanded: Expanded,
     /// The Hugging Face cache directory.

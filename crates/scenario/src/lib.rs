@@ -51,8 +51,8 @@ use crate::fault::Review;
 use crate::render::RenderError;
 use crate::tree::{Data, Node};
 use llmscen_core::expect::MissingTruth;
-use llmscen_core::hub_data::PinData;
 use llmscen_core::plan::Plan;
+use llmscen_core::remote_data::PinData;
 use std::collections::BTreeMap;
 use std::path::Path;
 

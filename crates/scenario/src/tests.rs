@@ -2,9 +2,9 @@
 
 mod default_limit;
 mod faults;
-mod hub_data;
 mod limits;
 mod plans;
+mod remote_data;
 mod variants;
 
 use super::*;

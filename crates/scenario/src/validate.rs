@@ -4,7 +4,7 @@
 use crate::fault::{Mistake, Review};
 use crate::files;
 use crate::schema_table::{Block, Field, Kind};
-use crate::sections::hub_data;
+use crate::sections::remote_data;
 use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Entry, Node, Span};
 use crate::values::describe_actual;
@@ -301,7 +301,7 @@ fn file(entry: &Entry, review: &mut Review) {
 
 fn data(entry: &Entry, review: &mut Review) {
     match entry.value.text() {
-        Some(path) if hub_data::is_name(&path) => hub_data::check_name(&entry.value, review),
+        Some(path) if remote_data::is_name(&path) => remote_data::check_name(&entry.value, review),
         _ => file(entry, review),
     }
 }

@@ -1,7 +1,7 @@
 //! Which files of a repository are a split: those that the dataset card declares, or else those whose names say so.
 
 use super::glob;
-use llmscen_core::hub_data::{HubReference, PinError};
+use llmscen_core::remote_data::{HubReference, PinError};
 use serde_json::Value;
 
 /// Formats in order of preference, where a split has files of several.

@@ -1,10 +1,12 @@
 use super::*;
 use crate::fetch::hex;
+use crate::remote_data::{obtain, pin};
 use crate::testing::{hub, hub_with_heads, reply};
 use crate::{CacheDir, open};
 use llmscen_core::dataset::{DatasetSpec, Source};
 use llmscen_core::model_hub::HuggingFace;
 use llmscen_core::redact::Secret;
+use llmscen_core::remote_data::{RemoteData, RemoteReference};
 use llmscen_core::seed::Seed;
 use llmscen_parquet::testing::write_parquet;
 use polars_arrow::array::{Array, Utf8ViewArray};
@@ -20,11 +22,15 @@ fn sha256(text: &str) -> String {
     hex(&Sha256::digest(text))
 }
 
-fn reference(name: &str, split: Option<&str>) -> HubReference {
+fn hub_reference(name: &str, split: Option<&str>) -> HubReference {
     HubReference {
         split: split.map(str::to_owned),
         ..HubReference::parse(name).unwrap()
     }
+}
+
+fn reference(name: &str, split: Option<&str>) -> RemoteReference {
+    RemoteReference::Hub(hub_reference(name, split))
 }
 
 struct Home {
@@ -66,24 +72,23 @@ fn missing() -> String {
     reply("404 Not Found", "", "")
 }
 
-fn pinned(cache: &CacheDir, name: &str, split: Option<&str>) -> HubData {
+fn pinned(cache: &CacheDir, name: &str, split: Option<&str>) -> RemoteData {
     let reference = reference(name, split);
     let pin = pin(&reference, cache).unwrap();
-    HubData {
+    RemoteData {
         reference,
         pin: Some(pin),
     }
 }
 
-fn cached_file(data: &HubData, cache: &CacheDir) -> PathBuf {
-    let repository = Repository {
-        reference: &data.reference,
-        cache,
+fn cached_file(data: &RemoteData, cache: &CacheDir) -> PathBuf {
+    let RemoteReference::Hub(reference) = &data.reference else {
+        panic!("{}", data.reference);
     };
-    repository.cached_path(COMMIT, "test.jsonl")
+    Repository { reference, cache }.cached_path(COMMIT, "test.jsonl")
 }
 
-fn content(files: &HubFiles) -> Vec<String> {
+fn content(files: &RemoteFiles) -> Vec<String> {
     let read = |path: &PathBuf| std::fs::read_to_string(path).unwrap();
     files.paths.iter().map(read).collect()
 }
@@ -288,7 +293,7 @@ fn files_of_other_programs_are_used() {
     home.cache.hugging_face.cache = Some(home.dir.path().join("hf"));
     home.cache.hugging_face.offline = true;
     let data = pinned(&home.cache, "hub:org/qa", Some("test"));
-    assert_eq!(data.pin.as_ref().unwrap().commit, COMMIT);
+    assert_eq!(data.pin.as_ref().unwrap().commit.as_deref(), Some(COMMIT));
     assert_eq!(
         content(&obtain(&data, &home.cache, &|_| ()).unwrap()),
         [ROWS]
@@ -314,11 +319,11 @@ fn the_parquet_shards_of_a_split_are_read_in_order() {
     home.cache.hugging_face.cache = Some(home.dir.path().join("hf"));
     home.cache.hugging_face.offline = true;
     let spec = DatasetSpec {
-        hub: Some(HubData {
-            reference: HubReference {
+        remote: Some(RemoteData {
+            reference: RemoteReference::Hub(HubReference {
                 revision: Some(COMMIT.into()),
-                ..reference("hub:org/qa", Some("test"))
-            },
+                ..hub_reference("hub:org/qa", Some("test"))
+            }),
             pin: None,
         }),
         ..DatasetSpec::new(Source::Rows)
@@ -350,10 +355,10 @@ fn what_does_not_exist_is_named_with_what_does() {
         pin(&reference("hub:org/qa/tset.jsonl", None), &home.cache),
         unknown("file", "tset.jsonl", &["test.jsonl"])
     );
-    let revision = HubReference {
+    let revision = RemoteReference::Hub(HubReference {
         revision: Some("v2".into()),
-        ..reference("hub:org/qa", Some("test"))
-    };
+        ..hub_reference("hub:org/qa", Some("test"))
+    });
     assert_eq!(
         pin(&revision, &home.cache),
         unknown("revision", "v2", &["main", "v1"])
@@ -410,7 +415,7 @@ fn the_files_of_a_split_are_one_dataset() {
     let home = home(&address);
     let texts = |split: &str| -> Vec<String> {
         let spec = DatasetSpec {
-            hub: Some(HubData {
+            remote: Some(RemoteData {
                 reference: reference("hub:org/qa", Some(split)),
                 pin: None,
             }),
@@ -488,4 +493,47 @@ fn an_answer_about_a_repository_is_bounded() {
     answer.write_all(b"x").unwrap();
     let error = answer.write_all(b"x").unwrap_err();
     assert_eq!(error.to_string(), "the answer has more than 64 MiB");
+}
+
+#[test]
+fn the_file_of_a_url_is_downloaded_once_and_pinned() {
+    let content_of = Arc::new(Mutex::new(ROWS.to_owned()));
+    let served = content_of.clone();
+    let (address, asked) = hub(move |path| match path.ends_with("/qa.jsonl?v=1") {
+        true => reply("200 OK", "", &served.lock().unwrap()),
+        false => missing(),
+    });
+    let home = home(&address);
+    let url = |path: &str| RemoteReference::parse(&format!("{address}{path}")).unwrap();
+    let reference = url("a/qa.jsonl?v=1");
+    let looked_up = pin(&reference, &home.cache).unwrap();
+    assert_eq!(
+        (looked_up.commit.as_ref(), looked_up.files.as_slice()),
+        (None, &[("qa.jsonl".to_owned(), sha256(ROWS))][..])
+    );
+    let data = RemoteData {
+        reference,
+        pin: Some(looked_up),
+    };
+    let files = obtain(&data, &home.cache, &|_| ()).unwrap();
+    assert_eq!(content(&files), [ROWS]);
+    assert!(files.name.to_string_lossy().ends_with("a/qa.jsonl"));
+    assert_eq!(asked.lock().unwrap().len(), 1, "downloaded once");
+
+    // Another machine, where the URL has other bytes.
+    *content_of.lock().unwrap() = "other\n".to_owned();
+    let elsewhere = CacheDir {
+        dir: home.dir.path().join("elsewhere"),
+        ..home.cache.clone()
+    };
+    let error = obtain(&data, &elsewhere, &|_| ()).err().unwrap();
+    assert!(error.to_string().contains("but the plan has"), "{error}");
+    let error = pin(&url("b.jsonl"), &home.cache).unwrap_err();
+    let PinError::Failed(why) = error else {
+        panic!("{error:?}");
+    };
+    assert!(
+        why.contains("answered 404") && why.contains("set `dataset.path` to the file"),
+        "{why}"
+    );
 }

@@ -7,7 +7,7 @@ use crate::schema_table::{
     unused_with,
 };
 use crate::secrets::{behind_flags, looks_secret};
-use crate::sections::{Draft, hub_data, local};
+use crate::sections::{Draft, local, remote_data};
 use crate::tree::{Node, Part};
 use crate::values::command::{COMMAND, command};
 use crate::values::distribution::{PAIRS, POPULARITY, QUANTITY, WAIT, pairs, quantity, wait, zipf};
@@ -100,7 +100,7 @@ pub(crate) static DATASET: Block = Block {
         field(
             "path",
             Kind::Data,
-            "The file: .jsonl, .json, .csv, .parquet or .txt; for `images` a folder, for `audio` and `video` a file or a folder. `hub:org/name/file.parquet` is a file of a dataset on the Hugging Face hub, `hub:org/name` its rows by `subset` and `split`. `builtin` is a small sample that ships with llmscen, for openqa, messages, sharegpt, embeddings, rerank and trace.",
+            "The file: .jsonl, .json, .csv, .parquet or .txt; for `images` a folder, for `audio` and `video` a file or a folder. `hub:org/name/file.parquet` is a file of a dataset on the Hugging Face hub, `hub:org/name` its rows by `subset` and `split`. A URL is a file that is downloaded once; the stored plan has its checksum. `builtin` is a small sample that ships with llmscen, for openqa, messages, sharegpt, embeddings, rerank and trace.",
         )
         .example("data/prompts.jsonl").rules(&[only_kinds(&["line_by_line", "openqa", "longalpaca", "rows", "messages", "sharegpt", "trace", "embeddings", "rerank", "images", "audio", "video"]), required_with(&["kind"], &["line_by_line", "rows", "messages", "sharegpt", "trace", "embeddings", "rerank"])]),
         field("subset", Kind::Text, "`path: hub:org/name`: the subset (configuration) of the dataset; by default the one that the dataset declares as default, or the only one.")
@@ -202,16 +202,16 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<DatasetSp
             "is above `max`",
         ));
     }
-    let hub = hub_data::decode(draft, &kind, review);
+    let remote = remote_data::decode(draft, &kind, review);
     Some(DatasetSpec {
         path: match kind.as_ref() {
             "command" => decode_command(draft, review).map(|command| command.display()),
-            _ => hub
+            _ => remote
                 .as_ref()
                 .map(|data| data.reference.to_string())
                 .or_else(|| draft.file("dataset.path", review)),
         },
-        hub,
+        remote,
         group: draft.read("dataset.group", item),
         tokenizer: decode_tokenizer(draft, review),
         templated: draft.api().is_none_or(Api::takes_messages),

@@ -3,8 +3,8 @@
 use crate::patches::PATCH;
 use crate::schema_table::{Block, Default, Field, Kind, field};
 use crate::sections::{
-    Draft, baseline, dataset, hooks, hub_data, load, mix, reference, report, request, search, slo,
-    target, telemetry,
+    Draft, baseline, dataset, hooks, load, mix, reference, remote_data, report, request, search,
+    slo, target, telemetry,
 };
 use crate::values::number::{SEED, SHARE, share};
 use crate::values::text::NAME;
@@ -111,7 +111,7 @@ pub(crate) static SCENARIO: Block = Block {
             .example("baselines/chat.json"),
         field("reference", Kind::Leaf(&reference::REFERENCE), "Values for limits such as `>= 0.95 * reference`: metric → a value, or values per case; a value may be `{ value, low, high }` or `{ value, sd }`.")
             .example("{ output_tps: { \"load.concurrency=1\": 420, \"load.concurrency=16\": 3100 } }"),
-        hub_data::FIELD,
+        remote_data::FIELD,
     ],
 };
 

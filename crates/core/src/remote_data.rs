@@ -1,12 +1,47 @@
-//! Datasets of the Hugging Face hub by name: `hub:org/name/file.parquet`, or `hub:org/name` with a split.
+//! Datasets that are downloaded: `https://host/prompts.jsonl`, and those of the Hugging Face hub by name:
+//! `hub:org/name/file.parquet`, or `hub:org/name` with a split.
 
+use crate::url_secrets::is_url;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Prefix of such names.
+/// Prefix of names of the hub.
 pub const PREFIX: &str = "hub:";
 
 /// The data that a scenario names.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RemoteReference {
+    /// Files of the hub.
+    Hub(HubReference),
+    /// One file.
+    Url(String),
+}
+
+impl RemoteReference {
+    /// The reference of a dataset's path. None: it is a path on this machine, or a name of the hub in another form.
+    pub fn parse(path: &str) -> Option<RemoteReference> {
+        if is_web_url(path) {
+            return Some(RemoteReference::Url(path.to_owned()));
+        }
+        HubReference::parse(path).map(RemoteReference::Hub)
+    }
+}
+
+/// Whether a path of a dataset is the address of a file.
+pub fn is_web_url(path: &str) -> bool {
+    (path.starts_with("https://") || path.starts_with("http://")) && is_url(path)
+}
+
+impl fmt::Display for RemoteReference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RemoteReference::Hub(reference) => reference.fmt(f),
+            RemoteReference::Url(url) => f.write_str(url),
+        }
+    }
+}
+
+/// Data of the hub.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HubReference {
     /// `org/name`.
@@ -71,20 +106,20 @@ impl fmt::Display for HubReference {
 
 /// The exact files of a reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HubPin {
-    /// Commit of the repository.
-    pub commit: String,
-    /// The files in the order in which they are read: path in the repository → SHA-256 in hex.
+pub struct DataPin {
+    /// Commit of the repository; None for a file by its address.
+    pub commit: Option<String>,
+    /// The files in the order in which they are read: path in the repository, or name of the file → SHA-256 in hex.
     pub files: Vec<(String, String)>,
 }
 
-/// The data of a dataset on the hub.
+/// The data of a dataset that is downloaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HubData {
+pub struct RemoteData {
     /// What the scenario names.
-    pub reference: HubReference,
+    pub reference: RemoteReference,
     /// Its files, once they are looked up.
-    pub pin: Option<HubPin>,
+    pub pin: Option<DataPin>,
 }
 
 /// Why a reference cannot be pinned.
@@ -111,12 +146,12 @@ pub enum PinError {
         /// Files that exist.
         available: Vec<String>,
     },
-    /// The hub cannot be reached, or refuses the request.
+    /// The server cannot be reached, or refuses the request.
     Failed(String),
 }
 
 /// Looks up the files of a reference; the map is the environment.
-pub type PinData = fn(&HubReference, &BTreeMap<String, String>) -> Result<HubPin, PinError>;
+pub type PinData = fn(&RemoteReference, &BTreeMap<String, String>) -> Result<DataPin, PinError>;
 
 #[cfg(test)]
 mod tests {

@@ -1,8 +1,8 @@
-//! Datasets of the hub by name.
+//! Datasets of the hub by name, and files by their URL.
 
 use super::{messages, owned, reloaded};
 use crate::{Faults, Input, Loaded, Lookups, load_with};
-use llmscen_core::hub_data::{HubPin, HubReference, PinError};
+use llmscen_core::remote_data::{DataPin, HubReference, PinError, RemoteReference};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -13,8 +13,20 @@ fn digest(end: &str) -> String {
 }
 
 /// A hub with the splits `test` and `train`.
-fn look_up(reference: &HubReference, env: &BTreeMap<String, String>) -> Result<HubPin, PinError> {
+fn look_up(
+    reference: &RemoteReference,
+    env: &BTreeMap<String, String>,
+) -> Result<DataPin, PinError> {
     assert!(!env.contains_key("OFFLINE"), "{reference} is looked up");
+    let reference = match reference {
+        RemoteReference::Hub(reference) => reference,
+        RemoteReference::Url(_) => {
+            return Ok(DataPin {
+                commit: None,
+                files: vec![("x.jsonl".into(), digest("c"))],
+            });
+        }
+    };
     let available = || ["test", "train"].map(str::to_owned).to_vec();
     match (reference.file.as_deref(), reference.split.as_deref()) {
         (Some("down"), _) => Err(PinError::Failed(
@@ -29,8 +41,8 @@ fn look_up(reference: &HubReference, env: &BTreeMap<String, String>) -> Result<H
             value: split.to_owned(),
             available: available(),
         }),
-        (file, split) => Ok(HubPin {
-            commit: COMMIT.into(),
+        (file, split) => Ok(DataPin {
+            commit: Some(COMMIT.into()),
             files: vec![(
                 file.or(split).unwrap_or_default().to_owned() + ".jsonl",
                 digest("a"),
@@ -73,7 +85,7 @@ fn the_plan_pins_what_the_hub_has() {
     let data: Vec<_> = plan
         .cases
         .iter()
-        .map(|case| case.dataset.hub.clone().unwrap())
+        .map(|case| case.dataset.remote.clone().unwrap())
         .collect();
     let files: Vec<_> = data
         .into_iter()
@@ -109,12 +121,53 @@ fn the_entries_of_a_mix_are_pinned() {
     let text = "version: 1\nname: t\ntarget: {url: simulator}\nload: {concurrency: 1, requests: 1}\nmix:\n- {name: a, dataset: {kind: rows, path: hub:org/qa/x}}\n- {name: b, dataset: {kind: rows, path: hub:org/qa/x}}\n";
     let plan = loaded(text, &[]).unwrap().plan;
     let pinned = |entry: &llmscen_core::mix::MixEntry| {
-        let data = entry.dataset.hub.as_ref().unwrap();
+        let data = entry.dataset.remote.as_ref().unwrap();
         data.pin.as_ref().unwrap().files[0].0.clone()
     };
     let files: Vec<String> = plan.cases[0].mix.iter().map(pinned).collect();
     assert_eq!(files, ["x.jsonl", "x.jsonl"]);
     assert_eq!(plan.resolved.matches("commit:").count(), 1);
+}
+
+#[test]
+fn a_url_is_pinned_by_its_checksum() {
+    let url = "https://example.org/data/x.jsonl";
+    let plan = loaded(&scenario(&format!("path: \"{url}\""), ""), &[])
+        .unwrap()
+        .plan;
+    let dataset = &plan.cases[0].dataset;
+    assert_eq!(dataset.path.as_deref(), Some(url));
+    let pin = dataset.remote.as_ref().unwrap().pin.clone().unwrap();
+    assert_eq!(pin.files, [("x.jsonl".to_owned(), digest("c"))]);
+    assert!(!plan.resolved.contains("commit:"), "{}", plan.resolved);
+    let again = loaded(&plan.resolved, &[("OFFLINE", "1")]).unwrap().plan;
+    assert_eq!(again, plan, "the stored plan looks up nothing");
+    for (dataset, expected) in [
+        (
+            "path: \"https://user:pa55word-long@h/x\"",
+            "this URL contains a secret",
+        ),
+        (
+            "path: \"https://h/x?X-Amz-Signature=0a1b2c3d4e5f60718293\"",
+            "this URL contains a secret",
+        ),
+        (
+            "path: \"https://h/x\", split: test",
+            "`split` has no effect",
+        ),
+    ] {
+        let found = messages(loaded(&scenario(dataset, ""), &[]));
+        assert!(
+            found.len() == 1 && found[0].contains(expected),
+            "{dataset}: {found:?}"
+        );
+    }
+    let pins = format!(
+        "pins: {{\"{url}\": {{commit: {COMMIT}, files: {{x: {}}}}}}}\n",
+        digest("a")
+    );
+    let found = messages(loaded(&scenario(&format!("path: \"{url}\""), &pins), &[]));
+    assert!(found[0].contains("a commit of a URL"), "{found:?}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Datasets of the hub by name, and `pins`: the commit and the files that they mean.
+//! Datasets of the hub by name and files by their URL, and `pins`: the commit and the files that they mean.
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Field, Kind, field};
@@ -6,8 +6,11 @@ use crate::sections::Draft;
 use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Node, Span};
 use llmscen_core::dataset::DatasetSpec;
-use llmscen_core::hub_data::{HubData, HubPin, HubReference, PREFIX, PinError, is_path};
 use llmscen_core::plan::Plan;
+use llmscen_core::remote_data::{
+    DataPin, HubReference, PREFIX, PinError, RemoteData, RemoteReference, is_path, is_web_url,
+};
+use llmscen_core::url_secrets::secret_ranges;
 use std::collections::BTreeMap;
 
 /// Most names in an error.
@@ -20,12 +23,15 @@ const PARTS: [&str; 3] = ["subset", "split", "revision"];
 const OTHER_KINDS: [&str; 2] = ["trace", "images"];
 
 static PIN: Block = Block {
-    doc: "The exact files of a dataset on the hub.",
+    doc: "The exact files of a dataset on the hub, or of a URL.",
     short: None,
     fields: &[
-        field("commit", Kind::Text, "Commit of the repository, in hex.")
-            .required()
-            .example("0123456789abcdef0123456789abcdef01234567"),
+        field(
+            "commit",
+            Kind::Text,
+            "Commit of the repository, in hex. A URL has none.",
+        )
+        .example("0123456789abcdef0123456789abcdef01234567"),
         field(
             "files",
             Kind::Map(&Kind::Text),
@@ -43,22 +49,33 @@ static PIN_KIND: Kind = Kind::Block(&PIN);
 pub(crate) const FIELD: Field = field(
     "pins",
     Kind::Map(&PIN_KIND),
-    "The files of datasets on the hub (`dataset.path: hub:org/name`): the name with its `subset`, `split` and `revision` → commit and checksums. `plan` and `run` look up what is missing, and the stored plan has all of them, so that it reads the same bytes or stops with an error.",
+    "The files of datasets on the hub (`dataset.path: hub:org/name`) and of URLs: the name with its `subset`, `split` and `revision`, or the URL → commit and checksums. `plan` and `run` look up what is missing, and the stored plan has all of them, so that it reads the same bytes or stops with an error.",
 )
 .example("{ \"hub:org/name split=test\": { commit: 0123456789abcdef0123456789abcdef01234567, files: { test.jsonl: 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef } } }");
 
-/// Where a scenario names data of the hub.
+/// Where a scenario names data that are downloaded.
 #[derive(Clone, Debug)]
-pub(crate) struct HubUse {
-    reference: HubReference,
+pub(crate) struct RemoteUse {
+    reference: RemoteReference,
     path: Span,
     /// The place of each part that is set.
     parts: Vec<(&'static str, Span)>,
 }
 
-/// Reports a name of the hub that has not the right form.
+/// Reports a name of the hub that has not the right form, and a URL with a secret, which a plan cannot store.
 pub(crate) fn check_name(node: &Node, review: &mut Review) {
     let named = node.text().unwrap_or_default();
+    if is_web_url(&named) {
+        if !secret_ranges(&named).is_empty() {
+            let mistake = Mistake::new(
+                node.at,
+                "this URL contains a secret, which is not stored in a plan",
+                "user, password, or a value of the query",
+            );
+            review.push(mistake.help("Download the file and set `path` to it."));
+        }
+        return;
+    }
     if HubReference::parse(&named).is_none() {
         let mistake = Mistake::new(
             node.at,
@@ -71,22 +88,24 @@ pub(crate) fn check_name(node: &Node, review: &mut Review) {
     }
 }
 
-/// Whether a path is a name of the hub.
+/// Whether a path names data that are downloaded.
 pub(crate) fn is_name(path: &str) -> bool {
-    path.starts_with(PREFIX)
+    path.starts_with(PREFIX) || is_web_url(path)
 }
 
-/// The data that `dataset.path` names on the hub. Reports keys that do not fit.
-pub(crate) fn decode(draft: &Draft<'_>, kind: &str, review: &mut Review) -> Option<HubData> {
+/// The data that `dataset.path` names on the hub or by a URL. Reports keys that do not fit.
+pub(crate) fn decode(draft: &Draft<'_>, kind: &str, review: &mut Review) -> Option<RemoteData> {
     let path = draft.get("dataset.path");
-    let reference = path.and_then(|node| HubReference::parse(&node.text()?));
+    let reference = path.and_then(|node| RemoteReference::parse(&node.text()?));
     let parts = PARTS.into_iter().filter_map(|part| {
         let entry = draft.written(&format!("dataset.{part}"))?;
         Some((part, entry))
     });
     let unused = match &reference {
-        None => Some(("the path is not `hub:org/name`", &PARTS[..])),
-        Some(HubReference { file: Some(_), .. }) => {
+        None | Some(RemoteReference::Url(_)) => {
+            Some(("the path is not `hub:org/name`", &PARTS[..]))
+        }
+        Some(RemoteReference::Hub(HubReference { file: Some(_), .. })) => {
             Some(("the path names a file", &["subset", "split"][..]))
         }
         Some(_) => None,
@@ -108,33 +127,37 @@ pub(crate) fn decode(draft: &Draft<'_>, kind: &str, review: &mut Review) -> Opti
     if OTHER_KINDS.contains(&kind) {
         let mistake = Mistake::new(
             path.at,
-            format!("`kind: {kind}` does not read data of the hub"),
+            format!("`kind: {kind}` does not read data of the hub or of a URL"),
             "not a file on this machine",
         );
         review.push(mistake.help("Download the data and set `path` to it."));
         return None;
     }
-    let selects = reference.file.is_none();
-    let part =
-        |name: &str, applies: bool| draft.string(&format!("dataset.{name}")).filter(|_| applies);
-    let reference = HubReference {
-        revision: part("revision", true),
-        subset: part("subset", selects),
-        split: part("split", selects),
-        ..reference
+    let reference = match reference {
+        RemoteReference::Url(url) => RemoteReference::Url(url),
+        RemoteReference::Hub(reference) => {
+            let selects = reference.file.is_none();
+            let part = |name: &str| draft.string(&format!("dataset.{name}"));
+            RemoteReference::Hub(HubReference {
+                revision: part("revision"),
+                subset: part("subset").filter(|_| selects),
+                split: part("split").filter(|_| selects),
+                ..reference
+            })
+        }
     };
     if !review
-        .hub_uses
+        .remote_uses
         .iter()
         .any(|known| known.reference == reference)
     {
-        review.hub_uses.push(HubUse {
+        review.remote_uses.push(RemoteUse {
             reference: reference.clone(),
             path: path.at,
             parts: places,
         });
     }
-    Some(HubData {
+    Some(RemoteData {
         reference,
         pin: None,
     })
@@ -147,17 +170,17 @@ pub(crate) fn pin(
     plan: &mut Plan,
     env: &BTreeMap<String, String>,
     review: &mut Review,
-) -> BTreeMap<HubReference, HubPin> {
+) -> BTreeMap<RemoteReference, DataPin> {
     review.section = "dataset".to_owned();
     let mut pins = BTreeMap::new();
-    let uses = std::mem::take(&mut review.hub_uses);
+    let uses = std::mem::take(&mut review.remote_uses);
     report_unused_pins(root, &uses, review);
     for used in uses {
         let written = root
             .get("pins")
             .and_then(|pins| pins.entry(&used.reference.to_string()));
         let pin = match (written, review.pin_data) {
-            (Some(entry), _) => decode_pin(&entry.value, review),
+            (Some(entry), _) => decode_pin(&entry.value, &used.reference, review),
             (None, Some(pin_data)) if !review.sources.stored => pin_data(&used.reference, env)
                 .map_err(|error| review.push(used.mistake(error)))
                 .ok(),
@@ -167,7 +190,7 @@ pub(crate) fn pin(
     }
     review.section.clear();
     let set = |dataset: &mut DatasetSpec| {
-        if let Some(data) = &mut dataset.hub {
+        if let Some(data) = &mut dataset.remote {
             data.pin = pins.get(&data.reference).cloned();
         }
     };
@@ -181,7 +204,7 @@ pub(crate) fn pin(
 }
 
 /// Reports pins of data that no dataset uses: a typing mistake there would look the data up again.
-fn report_unused_pins(root: &Node, uses: &[HubUse], review: &mut Review) {
+fn report_unused_pins(root: &Node, uses: &[RemoteUse], review: &mut Review) {
     let used: Vec<String> = uses.iter().map(|used| used.reference.to_string()).collect();
     let pins = root.get("pins").map_or(&[][..], |pins| pins.entries());
     for entry in pins.iter().filter(|entry| !used.contains(&entry.key)) {
@@ -194,11 +217,11 @@ fn report_unused_pins(root: &Node, uses: &[HubUse], review: &mut Review) {
     }
 }
 
-fn decode_pin(node: &Node, review: &mut Review) -> Option<HubPin> {
+fn decode_pin(node: &Node, reference: &RemoteReference, review: &mut Review) -> Option<DataPin> {
     let is_hex = |text: &str, length: usize| {
         text.len() == length && text.bytes().all(|byte| byte.is_ascii_hexdigit())
     };
-    let commit = node.get("commit")?;
+    let commit = node.get("commit");
     let files = node.entry("files")?;
     let mut reject = |at: Span, what: &str, label: &str| {
         review.push(
@@ -207,8 +230,17 @@ fn decode_pin(node: &Node, review: &mut Review) -> Option<HubPin> {
         );
         None
     };
-    if !is_hex(&commit.text()?, 40) {
-        return reject(commit.at, "not a commit", "not 40 hex digits");
+    match (commit, reference) {
+        (Some(commit), RemoteReference::Url(_)) => {
+            return reject(commit.at, "a commit of a URL", "only the hub has commits");
+        }
+        (None, RemoteReference::Hub(_)) => {
+            return reject(node.at, "a pin without a commit", "has no `commit`");
+        }
+        (Some(commit), _) if !commit.text().is_some_and(|text| is_hex(&text, 40)) => {
+            return reject(commit.at, "not a commit", "not 40 hex digits");
+        }
+        _ => {}
     }
     for entry in files.value.entries() {
         if !is_path(&entry.key) {
@@ -231,14 +263,16 @@ fn decode_pin(node: &Node, review: &mut Review) -> Option<HubPin> {
     if files.is_empty() {
         return reject(node.at, "a pin without files", "has no `files`");
     }
-    Some(HubPin {
-        commit: commit.string()?.to_ascii_lowercase(),
+    Some(DataPin {
+        commit: commit
+            .and_then(Node::string)
+            .map(|commit| commit.to_ascii_lowercase()),
         files,
     })
 }
 
 /// The tree with the pins, so that the stored plan has them.
-pub(crate) fn with_pins(mut root: Node, pins: &BTreeMap<HubReference, HubPin>) -> Node {
+pub(crate) fn with_pins(mut root: Node, pins: &BTreeMap<RemoteReference, DataPin>) -> Node {
     let at = root.at.before();
     let text = |text: &str| Node::new(at, Data::Text(text.to_owned()));
     root.remove("pins");
@@ -252,7 +286,9 @@ pub(crate) fn with_pins(mut root: Node, pins: &BTreeMap<HubReference, HubPin>) -
             files.set_key(path, at, text(digest));
         }
         let mut entry = Node::new(at, Data::Map(Vec::new()));
-        entry.set_key("commit", at, text(&pin.commit));
+        if let Some(commit) = &pin.commit {
+            entry.set_key("commit", at, text(commit));
+        }
         entry.set_key("files", at, files);
         section.set_key(&reference.to_string(), at, entry);
     }
@@ -260,9 +296,12 @@ pub(crate) fn with_pins(mut root: Node, pins: &BTreeMap<HubReference, HubPin>) -
     root
 }
 
-impl HubUse {
+impl RemoteUse {
     fn mistake(&self, error: PinError) -> Mistake {
-        let repo = format!("{PREFIX}{}", self.reference.repo);
+        let named = match &self.reference {
+            RemoteReference::Hub(reference) => format!("{PREFIX}{}", reference.repo),
+            RemoteReference::Url(url) => url.clone(),
+        };
         let place = |part: &str| {
             let found = self.parts.iter().find(|(name, _)| *name == part);
             found.map_or(self.path, |(_, at)| *at)
@@ -277,19 +316,19 @@ impl HubUse {
                     nearest(&value, available.iter().map(String::as_str)),
                     "does not exist",
                 );
-                let message = format!("`{repo}` has no {part} `{value}`");
+                let message = format!("`{named}` has no {part} `{value}`");
                 Mistake::new(place(part), message, label)
                     .help(format!("Existing: {}.", names(&available)))
             }
             PinError::Ambiguous { part, available } => {
-                let message = format!("`{repo}` has several {part}s");
+                let message = format!("`{named}` has several {part}s");
                 Mistake::new(self.path, message, format!("needs `{part}`"))
                     .help(format!("Set `{part}` to one of {}.", names(&available)))
             }
             PinError::NoData { available } => Mistake::new(
                 self.path,
                 format!(
-                    "`{repo}` has no .parquet, .jsonl, .json, .csv or .tsv file for this dataset"
+                    "`{named}` has no .parquet, .jsonl, .json, .csv or .tsv file for this dataset"
                 ),
                 "no data",
             )
