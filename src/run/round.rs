@@ -37,6 +37,7 @@ use crate::run::worker::concurrency_limit::ConcurrencyLimit;
 use crate::run::worker::cooldown::Cooldown;
 use crate::run::worker::engine::Engine;
 use crate::run::worker::handle::{WorkerHandle, WorkerReport, worker_count};
+use crate::run::worker::idle_limit::IdleLimit;
 use crate::run::worker::session_runner::SessionRunner;
 use crate::run::worker::target_health::{FailFast, TargetHealth};
 use crate::run::worker::timer::Timer;
@@ -306,6 +307,9 @@ pub fn run_round(
         part,
         tally,
         tool_results,
+        skipped_idle: (state.shared.idle_limit.as_deref())
+            .map(IdleLimit::skipped)
+            .unwrap_or_default(),
         rows: rows.map(Builder::finish),
         unwritten,
         sent,
@@ -692,6 +696,8 @@ pub struct RoundResult {
     pub unwritten: Vec<Outcome>,
     /// Tool results of the turns that were sent.
     pub tool_results: ToolResults,
+    /// Think time that `load.max_idle` left out.
+    pub skipped_idle: Nanos,
     /// Dataset rows sent, per traffic class.
     pub sent: Vec<SentRows>,
     /// Telemetry.

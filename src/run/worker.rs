@@ -17,6 +17,7 @@ pub(crate) mod concurrency_limit;
 pub(crate) mod cooldown;
 pub(crate) mod engine;
 pub(crate) mod handle;
+pub(crate) mod idle_limit;
 pub(crate) mod in_flight_limit;
 pub(crate) mod session_runner;
 pub(crate) mod target_health;
@@ -27,7 +28,8 @@ pub(crate) mod timer;
 use crate::run::execution::stop::{Level, Stop};
 use crate::run::worker::concurrency_limit::{BatchBarrier, ConcurrencyLimit, FreeSlot};
 use crate::run::worker::cooldown::Cooldown;
-use crate::run::worker::engine::Engine;
+use crate::run::worker::engine::{EndedCall, Engine};
+use crate::run::worker::idle_limit::IdleLimit;
 use crate::run::worker::in_flight_limit::InFlightLimit;
 use crate::run::worker::session_runner::{Outcomes, SessionRunner, UnsentTurns};
 use crate::run::worker::target_health::{TargetHealth, connect_failure};
@@ -75,6 +77,8 @@ pub struct SharedState {
     pub cooldown: Arc<Cooldown>,
     /// `max_in_flight`.
     pub in_flight_limit: Option<Arc<InFlightLimit>>,
+    /// `max_idle`.
+    pub idle_limit: Option<Arc<IdleLimit>>,
     /// Barrier of a static load.
     pub barrier: Option<Arc<BatchBarrier>>,
     /// Whether the target can be reached.
@@ -115,6 +119,9 @@ impl SharedState {
             quota: Arc::new(Quota::new(load, shard)),
             cooldown: Arc::new(cooldown),
             in_flight_limit: load.max_in_flight.map(in_flight_limit),
+            idle_limit: load
+                .max_idle
+                .map(|max| Arc::new(IdleLimit::new(max, clock))),
             barrier: if let Shape::Static { batch } = load.shape {
                 Some(Arc::new(BatchBarrier::new(batch)))
             } else {
@@ -247,6 +254,27 @@ impl Worker {
     /// Whether the round goes on, and sessions have not sent all their requests.
     fn may_send(&self) -> bool {
         !self.is_stopped() && self.shared.turns_sent.level() == Level::Run
+    }
+
+    /// Sends a request, and awaits its end.
+    pub(crate) async fn call(
+        &self,
+        call: PreparedRequest,
+        intended: Nanos,
+        phase: Phase,
+    ) -> EndedCall<'_> {
+        let _in_flight = self.shared.idle_limit.as_deref().map(IdleLimit::enter);
+        self.engine
+            .call(call, intended, phase, self.cancelled())
+            .await
+    }
+
+    /// Shortens think times by `max_idle`; never ends.
+    pub(crate) async fn limit_idle_time(&self) {
+        match &self.shared.idle_limit {
+            Some(limit) => limit.watch().await,
+            None => std::future::pending().await,
+        }
     }
 
     /// Whether the limit of the requests of all sessions admits one more of this phase.
@@ -549,10 +577,7 @@ impl Worker {
             self.end_measured(phase);
             return self.release(self.shared.clock.now(), 0);
         }
-        let ended = self
-            .engine
-            .call(call, intended, phase, self.cancelled())
-            .await;
+        let ended = self.call(call, intended, phase).await;
         self.end_measured(phase);
         let Some(over_at) = ended.over_at() else {
             return self

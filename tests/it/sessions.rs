@@ -1073,3 +1073,41 @@ fn a_turn_that_continues_a_response_without_an_id_is_dropped() {
     );
     assert_eq!(server.bodies.lock().unwrap().len(), 1);
 }
+
+#[test]
+fn think_times_end_where_no_session_has_a_request_in_flight() {
+    let server = Recorder::start(|_, _| says("ok"));
+    let lab = Lab::new();
+    let turn = |id: &str| json!({ "turns": [{ "messages": [{ "role": "user", "content": id }] }, { "messages": [{ "role": "user", "content": "go on" }] }] });
+    let rows = ["a", "b"].map(|id| turn(id).to_string()).join("\n");
+    lab.file("s.jsonl", rows);
+    let text = |load: &str| {
+        format!(
+            "version: 1\nname: t\ntarget: {{ url: \"{}\", model: m }}\nrequest: {{ stream: false }}\n\
+             dataset: {{ kind: messages, path: s.jsonl, turns: {{ think_time: 1h }} }}\n\
+             load: {{ {load} }}\naudit: {{ lag_p99: 10s, stall_p99: 10s, cpu: 100% }}\n",
+            server.url
+        )
+    };
+    lab.run(&text("concurrency: 2, sessions: 2, max_idle: 50ms"))
+        .expect(0);
+    let results = lab.results();
+    assert_eq!(results["cases"][0]["counts"]["ok"], 4);
+    let notes = results["run"]["notes"].to_string();
+    let left_out = notes
+        .split(" s of think time were left out")
+        .next()
+        .unwrap();
+    let seconds = left_out.rsplit(' ').next().unwrap().parse::<f64>();
+    // Both sessions wait at the same time, so the hour is left out once.
+    assert!(
+        seconds.is_ok_and(|s| (3_595.0..3_600.0).contains(&s)),
+        "{notes}"
+    );
+    let open = lab.run(&text("rate: 10/s, sessions: 2, max_idle: 50ms"));
+    assert!(
+        open.err.contains("`max_idle` needs a concurrency"),
+        "{}",
+        open.err
+    );
+}

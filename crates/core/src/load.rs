@@ -321,6 +321,8 @@ pub struct Load {
     pub stop_when_saturated: bool,
     /// Closed loop: users start evenly spaced over this span, the first at zero.
     pub spread: Nanos,
+    /// Closed loop of sessions: longest time without a request in flight; the think times of all sessions then end earlier.
+    pub max_idle: Option<Nanos>,
 }
 
 impl Load {
@@ -393,6 +395,7 @@ impl Load {
             graceful_stop: Nanos::ZERO,
             max_in_flight: None,
             spread: Nanos::ZERO,
+            max_idle: None,
             stop_when_saturated: false,
         }
     }

@@ -499,6 +499,7 @@ mod tests {
             }),
             stop_when_saturated: false,
             spread: Nanos::ZERO,
+            max_idle: None,
         };
         assert_eq!(
             (describe_load(&load), measured_extent(&load), warmup(&load)),

@@ -4,6 +4,7 @@ use crate::run::collector::tally::Replies;
 use crate::run::requests::row_usage::SentRows;
 use crate::run::requests::tool_results::ToolResults;
 use crate::run::round::RoundResult;
+use llmscen_core::units::Nanos;
 use serde::{Deserialize, Serialize};
 
 /// What a report needs of a round besides its rows and its [`Part`]: of a shard's round, or of a round of a run that goes on.
@@ -14,6 +15,8 @@ pub(crate) struct RoundFacts {
     pub sent: Vec<SentRows>,
     pub replies: Replies,
     pub tool_results: ToolResults,
+    /// Think time that `load.max_idle` left out.
+    pub skipped_idle: Nanos,
     /// Whether a response had status 404.
     pub not_found: bool,
     /// Whether any request got a response.
@@ -26,6 +29,7 @@ impl RoundFacts {
             sent: result.sent.clone(),
             replies: result.tally.replies.clone(),
             tool_results: result.tool_results,
+            skipped_idle: result.skipped_idle,
             not_found: result.tally.not_found,
             answered: result.tally.answered,
         }
@@ -37,6 +41,7 @@ impl RoundFacts {
             sum.add(sent);
         }
         result.tool_results.add(self.tool_results);
+        result.skipped_idle = result.skipped_idle + self.skipped_idle;
         result
             .tally
             .add_shard(&self.replies, self.not_found, self.answered);

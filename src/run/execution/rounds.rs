@@ -69,6 +69,8 @@ pub struct Execution<'a> {
     replies: Replies,
     /// Tool results that were sent, by case.
     tool_results: BTreeMap<String, ToolResults>,
+    /// Think time that `load.max_idle` left out, by case.
+    skipped_idle: BTreeMap<String, Nanos>,
     /// Notes that were sent as events already.
     sent_notes: Vec<String>,
     /// Why the run cannot go on.
@@ -142,6 +144,7 @@ impl<'a> Execution<'a> {
             row_usage: RowUsage::default(),
             replies: Replies::default(),
             tool_results: BTreeMap::new(),
+            skipped_idle: BTreeMap::new(),
             sent_notes: manifest.notes.clone(),
             manifest,
             fault: None,
@@ -198,6 +201,8 @@ impl<'a> Execution<'a> {
         self.replies.add(&facts.replies);
         let tool_results = self.tool_results.entry(case.to_owned()).or_default();
         tool_results.add(facts.tool_results);
+        let skipped_idle = self.skipped_idle.entry(case.to_owned()).or_default();
+        *skipped_idle = *skipped_idle + facts.skipped_idle;
     }
 
     /// Whether a round of an earlier process is kept.
@@ -749,6 +754,13 @@ impl<'a> Execution<'a> {
         notes.extend(replayed.damage.note(journal::FILE));
         let tool_results = self.tool_results.iter();
         notes.extend(tool_results.filter_map(|(case, results)| results.note(case)));
+        let skipped_idle = self.skipped_idle.iter().filter(|(_, time)| time.0 > 0);
+        notes.extend(skipped_idle.map(|(case, time)| {
+            format!(
+                "{case}: {:.1} s of think time were left out, in which no request was in flight (`load.max_idle`)",
+                time.secs()
+            )
+        }));
         for note in notes.iter().filter(|note| !self.sent_notes.contains(note)) {
             let _ = self.context.events.send(Event::Note(note.clone()));
         }

@@ -72,6 +72,7 @@ impl SessionRunner {
             () = worker.shared.turns_sent.reached(Level::Drain) => {}
             () = worker.sending_end(&self.end_timer) => {}
             () = self.think_times.wake_due() => {}
+            () = worker.limit_idle_time() => {}
         }
         self.over.send_replace(true);
     }
@@ -154,9 +155,9 @@ impl SessionRunner {
                 phase,
                 token,
             } => match self.await_turn(worker, rendered, next.since, phase).await {
-                Ok(RenderedTurn { mut call, wait }) => {
+                Ok((mut call, due)) => {
                     call.headers.extend(token);
-                    (call, next.since + wait, phase)
+                    (call, due, phase)
                 }
                 Err(why) => {
                     return Some(EndedTurn {
@@ -175,11 +176,7 @@ impl SessionRunner {
                 result: Err(NotSent::NotDue),
             });
         }
-        let finished = worker
-            .engine
-            .call(call, intended, phase, worker.cancelled())
-            .await
-            .complete();
+        let finished = worker.call(call, intended, phase).await.complete();
         let timeline = &finished.outcome.timeline;
         if phase != Phase::Cooldown {
             self.last_sent
@@ -192,25 +189,31 @@ impl SessionRunner {
         })
     }
 
-    /// A turn once it is due. `since`: the end of the last turn that it awaits.
+    /// A turn once it is due, and when that was. `since`: the end of the last turn that it awaits.
     async fn await_turn(
         &self,
         worker: &Worker,
         rendered: oneshot::Receiver<Result<RenderedTurn, String>>,
         since: Nanos,
         phase: Phase,
-    ) -> Result<RenderedTurn, NotSent> {
+    ) -> Result<(PreparedRequest, Nanos), NotSent> {
         let due = async {
             let turn = rendered
                 .await
                 .unwrap_or_else(|_| Err("the turn renderer has ended".into()));
-            let turn = turn.map_err(|error| {
+            let RenderedTurn { call, wait } = turn.map_err(|error| {
                 NotSent::Failed(format!("skipped: the turn cannot be rendered: {error}"))
             })?;
-            self.think_times
-                .until(worker.shared.clock.instant(since + turn.wait))
-                .await;
-            Ok(turn)
+            let due = since + wait;
+            let instant = worker.shared.clock.instant(due);
+            let due = match &worker.shared.idle_limit {
+                Some(limit) => limit.wait(due, &self.think_times).await,
+                None => {
+                    self.think_times.until(instant).await;
+                    due
+                }
+            };
+            Ok((call, due))
         };
         tokio::select! {
             biased;

@@ -93,6 +93,8 @@ pub(crate) static LOAD: Block = Block {
             .example("{ batch: 16, rounds: 10 }").rules(&[one_of(&SHAPES, "batches here").help(KEEP_ONE)]),
         field("spread", Kind::Leaf(&SPAN), "With `concurrency`: user starts are spread evenly over this time.")
             .example("10s"),
+        field("max_idle", Kind::Leaf(&DURATION), "Closed loop with `dataset.turns`: maximum time without a request in flight. Then the think times of all sessions are shortened by the same time, so that the first turn is due at once. Each shard has its own. The report states the time that was left out.")
+            .example("10s").rules(&[requires(&["dataset.turns"]).reason("only sessions wait").help("Set `dataset.turns`, or remove `max_idle`.")]),
         field("max_in_flight", Kind::Leaf(&MAX_IN_FLIGHT), "Open loop: maximum in-flight requests. Further arrivals are dropped and counted. With `{ of: 32, then: hold }` they wait until a request ends, and leave in the order in which they were due: their latencies count from the scheduled time, and `held_time` is the time that they waited.").example("{ of: 32, then: hold }"),
         field("requests", Kind::Leaf(&REQUESTS_LEAF), "Number of measured requests, or a multiple of the concurrency such as `10x`, also with a minimum: `max(200, 10x)`. With `rate` or `trace`, the arrivals go on until the last measured request has ended; those are not measured. With `dataset.turns`, the requests of all sessions: the sessions in progress end with the last of them, as with a `duration`.").example("200").rules(&[WITHOUT_STATIC]),
         field("sessions", Kind::Leaf(&REQUESTS_LEAF), "With `dataset.turns`: number of measured conversations, each with all its turns. Further ones, which are not measured, keep the server loaded until the last measured one has ended.")
@@ -158,6 +160,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<(Load, Op
         max_in_flight: draft.read("load.max_in_flight", max_in_flight),
         stop_when_saturated: draft.flag("load.stop_when_saturated").unwrap_or(false),
         spread: draft.read("load.spread", duration).unwrap_or_default(),
+        max_idle: draft.read("load.max_idle", duration),
     };
     check_end(draft, &load, requests.or(turns).is_some(), review);
     check_turn_limit(draft, &load, review);
@@ -295,7 +298,7 @@ fn check_keys(draft: &Draft<'_>, shape: &Shape, review: &mut Review) {
             "`concurrency` is a closed loop: each user waits for the previous response",
         ),
         Shape::Closed { .. } | Shape::Static { .. } => (
-            &["arrivals", "max_in_flight", "spread"],
+            &["arrivals", "max_in_flight", "spread", "max_idle"],
             "A static load sends the next requests when the previous ones are complete",
         ),
         Shape::Users { .. } => (
@@ -303,12 +306,15 @@ fn check_keys(draft: &Draft<'_>, shape: &Shape, review: &mut Review) {
             "Stages of users are a closed loop, and a ramp spreads their starts",
         ),
         Shape::Burst => (
-            &["arrivals", "spread"],
+            &["arrivals", "spread", "max_idle"],
             "`rate: burst` sends everything at time 0",
         ),
-        Shape::Replay { .. } => (&["arrivals", "spread"], "A log has its own arrivals"),
+        Shape::Replay { .. } => (
+            &["arrivals", "spread", "max_idle"],
+            "A log has its own arrivals",
+        ),
         Shape::Open { .. } | Shape::Rates { .. } | Shape::Classes { .. } => {
-            (&["spread"], "An open loop has no users")
+            (&["spread", "max_idle"], "An open loop has no users")
         }
     };
     let fills = shape.constant_rate().is_some() || matches!(shape, Shape::Replay { .. });
@@ -329,10 +335,9 @@ fn check_keys(draft: &Draft<'_>, shape: &Shape, review: &mut Review) {
         .iter()
         .filter_map(|key| draft.entry(&format!("load.{key}")))
     {
-        let with = if entry.key == "spread" {
-            "concurrency"
-        } else {
-            "rate"
+        let with = match entry.key.as_str() {
+            "spread" | "max_idle" => "concurrency",
+            _ => "rate",
         };
         let mistake = Mistake::new(
             entry.key_at,

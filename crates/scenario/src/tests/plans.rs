@@ -384,6 +384,11 @@ fn sessions_count_conversations() {
         "{think_time: {uniform: [1s, 3s]}, max: 4, keep_reasoning: true, max_idle: 2s}",
         "{concurrency: 2, sessions: 3x, warmup: 1x}",
     );
+    let waits = of(
+        "{think_time: 60s}",
+        "{concurrency: 2, sessions: 4, max_idle: 10s}",
+    );
+    assert_eq!(waits.load.max_idle, Some(seconds(10)));
     let turns = Turns {
         think_time: Some(Distribution::uniform(seconds(1).0, seconds(3).0)),
         max: Some(4),
