@@ -128,11 +128,12 @@ pub(super) fn tests(files: &mut Files<'_>, root: &Node) -> Tests {
 
 /// Moves the fields of a benchmark to it, which older files, and the runs of a sweep, have at their root.
 fn within_benchmark(file: &mut Node) {
-    if file.entry("benchmark").is_none() {
-        for key in BENCHMARK {
-            if let Some(entry) = file.remove(key) {
-                file.set(&format!("benchmark.{key}"), entry.key_at, entry.value);
-            }
+    for key in BENCHMARK {
+        let path = format!("benchmark.{key}");
+        if file.get(&path).is_none()
+            && let Some(entry) = file.remove(key)
+        {
+            file.set(&path, entry.key_at, entry.value);
         }
     }
 }
@@ -376,6 +377,21 @@ fn normalize(file: &mut Node) {
         };
         if let Some(first) = first {
             node.set_key("dataset", entry.key_at, first);
+        }
+    }
+    // A file whose rows get lengths.
+    for section in ["source", "augment"] {
+        let block = node.get(&format!("dataset.{section}")).cloned();
+        for entry in block.iter().flat_map(Node::entries) {
+            let key = match entry.key.as_str() {
+                "type" => "source_type",
+                key => key,
+            };
+            node.set(&format!("dataset.{key}"), entry.key_at, entry.value.clone());
+        }
+        if block.is_some() {
+            let none = Node::new(node.at, Data::Null);
+            node.set(&format!("dataset.{section}"), node.at, none);
         }
     }
     for key in ["isl", "osl"] {

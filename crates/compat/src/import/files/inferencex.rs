@@ -2,12 +2,13 @@
 //! { fixed-seq-len: [...] }`, and the older `seq-len-configs`.
 //!
 //! Such a file names deployments and loads. How they are run is defined by its benchmark scripts: random prompts of 80 % to
-//! 100 % of the length, ten requests per user, two of them as warm-up.
+//! 100 % of the length, ten requests per user, two of them as warm-up; or logged sessions of agents, from a random turn on, an hour long.
 
-use crate::import::draft::{Draft, between, number};
+use crate::import::draft::{Draft, between, number, seconds};
 use crate::import::files::{Fields, Files, Test, Tests, is_hidden, local, mistake};
+use crate::import::flags::UNREAD;
 use llmscen_scenario::document::{Mistake, Node};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// The port of InferenceX's servers.
 const PORT: u16 = 8888;
@@ -22,7 +23,10 @@ pub(super) fn recognizes(root: &Node) -> bool {
     })
 }
 
-const AGENTS: &str = "sessions of agents from a log: `dataset: { kind: trace, path: LOG, trace: { layout: weka }, turns: {} }`";
+/// The log of agents, which the scripts download.
+const LOG: &str = "set AGENTX_LOG to the JSON lines of its log of agents (Weka layout)";
+/// The scenario of logged sessions.
+const AGENTIC: &str = "agentic-coding";
 const SCRIPTS: &str = "it selects the script that starts the server";
 
 /// Fields of an entry that are not translated.
@@ -44,24 +48,30 @@ pub(super) fn tests(files: &mut Files<'_>, root: &Node) -> Tests {
     for entry in root.entries() {
         let config = &entry.value;
         for scenario in config.entries_at("scenarios") {
-            if scenario.key != "fixed-seq-len" {
+            if !["fixed-seq-len", AGENTIC].contains(&scenario.key.as_str()) {
                 let path = format!("{}.scenarios.{}", entry.key, scenario.key);
-                files.lose(&path, &scenario.value, AGENTS);
+                files.lose(&path, &scenario.value, "not understood");
             }
         }
         let mut found = false;
-        let lengths = config
-            .items_at("seq-len-configs")
-            .iter()
-            .chain(config.items_at("scenarios.fixed-seq-len"));
-        for length in lengths {
-            for space in length.items_at("search-space") {
+        let kind = |items: &'static str, is_log: bool| {
+            let items = config.items_at(items).iter();
+            items.map(move |item| (item, is_log))
+        };
+        let workloads = kind("seq-len-configs", false)
+            .chain(kind("scenarios.fixed-seq-len", false))
+            .chain(kind("scenarios.agentic-coding", true));
+        for (item, is_log) in workloads {
+            for space in item.items_at("search-space") {
                 found = true;
-                let (parallel, draft) = test(config, length, space)?;
-                let size = |key: &str| length.get(key).and_then(Node::integer).unwrap_or(0);
+                let (parallel, draft) = test(config, item, is_log, space)?;
+                let size = |key: &str| item.get(key).and_then(Node::integer).unwrap_or(0);
                 let variant = format!("{}-{parallel}", entry.key);
                 let variant = variant.trim_end_matches('-').to_owned();
-                let workload = format!("{}-{}", size("isl"), size("osl"));
+                let workload = match is_log {
+                    true => AGENTIC.to_owned(),
+                    false => format!("{}-{}", size("isl"), size("osl")),
+                };
                 let runner = config.get("runner").and_then(Node::string);
                 tests.push(Test {
                     // Another runner is another machine.
@@ -72,11 +82,7 @@ pub(super) fn tests(files: &mut Files<'_>, root: &Node) -> Tests {
             }
         }
         if !found {
-            let mut scenarios = config.entries_at("scenarios").iter();
-            if scenarios.all(|scenario| scenario.key == "fixed-seq-len") {
-                files.lose(&entry.key, config, "no search space of fixed lengths");
-            }
-            // The deployment of the scenarios above.
+            files.lose(&entry.key, config, "no search space");
             let known = DROPPED
                 .iter()
                 .map(|(key, _)| *key)
@@ -87,8 +93,13 @@ pub(super) fn tests(files: &mut Files<'_>, root: &Node) -> Tests {
     Ok(tests)
 }
 
-/// A deployment at one pair of lengths, with its name.
-fn test(config: &Node, length: &Node, space: &Node) -> Result<(String, Draft), Box<Mistake>> {
+/// A deployment at one pair of lengths, or with a log of sessions, and the name of the deployment.
+fn test(
+    config: &Node,
+    workload: &Node,
+    is_log: bool,
+    space: &Node,
+) -> Result<(String, Draft), Box<Mistake>> {
     let mut fields = Fields::new(space.at);
     for entry in config.entries() {
         let dropped = DROPPED.iter().find(|(key, _)| *key == entry.key);
@@ -109,12 +120,22 @@ fn test(config: &Node, length: &Node, space: &Node) -> Result<(String, Draft), B
             )
         })
     };
-    let (prompt, reply) = (required(length, "isl")?, required(length, "osl")?);
-    for entry in length.entries() {
+    let lengths = match is_log {
+        true => None,
+        false => Some((required(workload, "isl")?, required(workload, "osl")?)),
+    };
+    if is_log {
+        let given = fields.push(&UNREAD, AGENTIC, Vec::new(), workload.at.before());
+        given.keys = vec!["dataset".to_owned()];
+        given.note = Some(LOG.to_owned());
+    }
+    for entry in workload.entries() {
         match entry.key.as_str() {
-            "isl" => fields.placed("isl", &entry.value, "dataset/tokens"),
-            "osl" => fields.placed("osl", &entry.value, "request/max_tokens"),
             "search-space" => {}
+            "isl" if !is_log => fields.placed("isl", &entry.value, "dataset/tokens"),
+            "osl" if !is_log => fields.placed("osl", &entry.value, "request/max_tokens"),
+            "duration" if is_log => fields.placed("duration", &entry.value, "load/duration"),
+            "dram-utilization" => fields.dropped("dram-utilization", &entry.value, SCRIPTS),
             key => fields.lost(key, &entry.value, "not understood"),
         }
     }
@@ -174,19 +195,30 @@ fn test(config: &Node, length: &Node, space: &Node) -> Result<(String, Draft), B
     for (flag, value) in args {
         draft.set(&format!("target/server/args/{flag}"), value);
     }
-    draft.set("dataset/kind", "random");
-    draft.set(
-        "dataset/tokens",
-        between((prompt * SHORTEST).floor(), prompt),
-    );
-    draft.set(
-        "request/max_tokens",
-        between((reply * SHORTEST).floor(), reply),
-    );
-    // The benchmark scripts, not the config, define these.
+    // The benchmark scripts, not the config, define the rest.
     draft.set_default("-", "request/ignore_eos", true);
-    draft.set_default("-", "load/requests", "10x");
-    draft.set_default("-", "load/warmup", "2x");
+    if let Some((prompt, reply)) = lengths {
+        draft.set("dataset/kind", "random");
+        let drawn = |length: f64| between((length * SHORTEST).floor(), length);
+        draft.set("dataset/tokens", drawn(prompt));
+        draft.set("request/max_tokens", drawn(reply));
+        draft.set_default("-", "load/requests", "10x");
+        draft.set_default("-", "load/warmup", "2x");
+    } else {
+        let span = workload.get("duration").and_then(Node::number);
+        draft.set("target/api", "openai-chat");
+        draft.set("target/url", local(PORT, "v1/chat/completions"));
+        draft.set("dataset/kind", "trace");
+        draft.set_variable("dataset/path", "${AGENTX_LOG}");
+        draft.set("dataset/trace/layout", "weka");
+        let begin = json!({ "uniform": ["25%", "75%"] });
+        draft.set_default("-", "dataset/turns/begin", begin);
+        draft.set_default("-", "load/max_idle", seconds(10.0));
+        match span {
+            Some(span) => draft.set("load/duration", seconds(span)),
+            None => draft.set_default("-", "load/duration", seconds(3_600.0)),
+        }
+    }
     draft.one_or_axis("load/concurrency", levels.into_iter().map(number).collect());
     Ok((parallel, draft))
 }
