@@ -30,7 +30,7 @@ const AGENTIC: &str = "agentic-coding";
 const SCRIPTS: &str = "it selects the script that starts the server";
 
 /// Fields of an entry that are not translated.
-const DROPPED: [(&str, &str); 7] = [
+const DROPPED: [(&str, &str); 8] = [
     (
         "image",
         "run llmscen in this image, or start the server from it",
@@ -40,6 +40,7 @@ const DROPPED: [(&str, &str); 7] = [
     ("runner", "run the scenario on this machine"),
     ("multinode", "see `target.server`"),
     ("disagg", "see `target.server`"),
+    ("kv-p2p-transfer", "see `target.server`"),
     ("router", SCRIPTS),
 ];
 
