@@ -1093,7 +1093,7 @@ fn think_times_end_where_no_session_has_a_request_in_flight() {
         .expect(0);
     let results = lab.results();
     assert_eq!(results["cases"][0]["counts"]["ok"], 4);
-    let notes = results["run"]["notes"].to_string();
+    let notes = results["notes"].to_string();
     let left_out = notes
         .split(" s of think time were left out")
         .next()
