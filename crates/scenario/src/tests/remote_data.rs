@@ -2,7 +2,7 @@
 
 use super::{messages, owned, reloaded};
 use crate::{Faults, Input, Loaded, Lookups, load_with};
-use llmscen_core::remote_data::{DataPin, HubReference, PinError, RemoteReference};
+use llmscen_core::remote_data::{DataPin, PinError, RemoteReference};
 use std::collections::BTreeMap;
 use std::path::Path;
 
