@@ -20,7 +20,7 @@ const MAX_NAMES: usize = 20;
 const PARTS: [&str; 3] = ["subset", "split", "revision"];
 
 /// Kinds of datasets that do not read rows of one table.
-const OTHER_KINDS: [&str; 2] = ["trace", "images"];
+const OTHER_KINDS: [&str; 4] = ["trace", "images", "audio", "video"];
 
 static PIN: Block = Block {
     doc: "The exact files of a dataset on the hub, or of a URL.",

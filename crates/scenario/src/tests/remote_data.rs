@@ -162,6 +162,19 @@ fn a_url_is_pinned_by_its_checksum() {
             "{dataset}: {found:?}"
         );
     }
+    for kind in ["trace", "images", "audio", "video"] {
+        let text = scenario(&format!("path: \"{url}\""), "");
+        let found = messages(loaded(
+            &text.replace("kind: rows", &format!("kind: {kind}")),
+            &[],
+        ));
+        assert!(
+            found
+                .iter()
+                .any(|fault| fault.contains("does not read data of the hub or of a URL")),
+            "{kind}: {found:?}"
+        );
+    }
     let pins = format!(
         "pins: {{\"{url}\": {{commit: {COMMIT}, files: {{x: {}}}}}}}\n",
         digest("a")
