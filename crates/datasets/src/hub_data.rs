@@ -9,7 +9,7 @@ mod splits;
 use super::Progress;
 use super::cache::{self, CacheDir, CachedFile};
 use super::fetch::{Download, FetchError, Problem, Purpose, Received, Sink};
-use super::remote_data::RemoteFiles;
+use super::remote_data::{RemoteFiles, digest_of};
 use llmscen_core::bounds;
 use llmscen_core::model_hub::dataset_snapshot;
 use llmscen_core::remote_data::{DataPin, HubReference, PREFIX, PinError, is_path};
@@ -163,8 +163,7 @@ impl Repository<'_> {
                 local
             }
         };
-        cache::file_digest(&path)
-            .map_err(|error| PinError::Failed(format!("cannot read {}: {error}", path.display())))
+        digest_of(&path)
     }
 
     /// The listing of a revision: from the hub, or from this machine in the offline mode.

@@ -7,7 +7,7 @@ use super::hub_data::Repository;
 use llmscen_core::remote_data::{DataPin, PinError, RemoteData, RemoteReference};
 use reqwest::Url;
 use sha2::{Digest, Sha256};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The files of downloaded data.
 pub struct RemoteFiles {
@@ -40,6 +40,12 @@ pub fn obtain(
         RemoteReference::Hub(reference) => Repository { reference, cache }.obtain(pin, progress),
         RemoteReference::Url(url) => UrlFile::new(url, cache).obtain(pin, progress),
     }
+}
+
+/// The SHA-256 of a file on this machine.
+pub fn digest_of(path: &Path) -> Result<String, PinError> {
+    cache::file_digest(path)
+        .map_err(|error| PinError::Failed(format!("cannot read {}: {error}", path.display())))
 }
 
 /// The file of a URL, and where it is on this machine.
@@ -76,15 +82,11 @@ impl UrlFile<'_> {
     }
 
     fn pin(&self) -> Result<DataPin, PinError> {
-        let failed = |error: &dyn std::fmt::Display| PinError::Failed(error.to_string());
-        let files = self.obtain(None, &|_| ()).map_err(|error| failed(&error))?;
-        let digests = files.paths.iter().map(|path| cache::file_digest(path));
-        let digests = digests.collect::<Result<Vec<String>, _>>();
+        self.obtain(None, &|_| ())
+            .map_err(|error| PinError::Failed(error.to_string()))?;
         Ok(DataPin {
             commit: None,
-            files: std::iter::once(self.name.clone())
-                .zip(digests.map_err(|error| failed(&error))?)
-                .collect(),
+            files: vec![(self.name.clone(), digest_of(&self.path())?)],
         })
     }
 

@@ -77,6 +77,7 @@ impl IdleLimit {
         loop {
             let now = self.clock.now();
             let next = self.skip(now);
+            // With a limit of zero, the loop must not spin.
             let wait = Duration::from(next.since(now)).max(Duration::from_micros(100));
             tokio::time::sleep(wait).await;
         }

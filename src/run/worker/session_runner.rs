@@ -205,10 +205,10 @@ impl SessionRunner {
                 NotSent::Failed(format!("skipped: the turn cannot be rendered: {error}"))
             })?;
             let due = since + wait;
-            let instant = worker.shared.clock.instant(due);
             let due = match &worker.shared.idle_limit {
                 Some(limit) => limit.wait(due, &self.think_times).await,
                 None => {
+                    let instant = worker.shared.clock.instant(due);
                     self.think_times.until(instant).await;
                     due
                 }

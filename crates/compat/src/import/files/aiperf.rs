@@ -380,19 +380,18 @@ fn normalize(file: &mut Node) {
         }
     }
     // A file whose rows get lengths.
-    for section in ["source", "augment"] {
-        let block = node.get(&format!("dataset.{section}")).cloned();
-        for entry in block.iter().flat_map(Node::entries) {
-            let key = match entry.key.as_str() {
-                "type" => "source_type",
-                key => key,
-            };
-            node.set(&format!("dataset.{key}"), entry.key_at, entry.value.clone());
+    if let Some(mut dataset) = node.get("dataset").cloned() {
+        for section in ["source", "augment"] {
+            let block = dataset.remove(section).map(|entry| entry.value);
+            for entry in block.iter().flat_map(Node::entries) {
+                let key = match entry.key.as_str() {
+                    "type" => "source_type",
+                    key => key,
+                };
+                dataset.set_key(key, entry.key_at, entry.value.clone());
+            }
         }
-        if block.is_some() {
-            let none = Node::new(node.at, Data::Null);
-            node.set(&format!("dataset.{section}"), node.at, none);
-        }
+        node.set_key("dataset", dataset.at, dataset);
     }
     for key in ["isl", "osl"] {
         // A shorthand of the dataset.

@@ -187,8 +187,12 @@ fn test(
     if let Some(model) = config.get("model").and_then(Node::string) {
         draft.set("target/model", model);
     }
-    draft.set("target/api", "openai-completions");
-    draft.set("target/url", local(PORT, "v1/completions"));
+    let (api, path) = match is_log {
+        true => ("openai-chat", "v1/chat/completions"),
+        false => ("openai-completions", "v1/completions"),
+    };
+    draft.set("target/api", api);
+    draft.set("target/url", local(PORT, path));
     draft.set("target/gpus", number(gpus(space)));
     if let Some(engine) = server {
         draft.set("target/server/preset", engine.preset);
@@ -206,16 +210,13 @@ fn test(
         draft.set_default("-", "load/requests", "10x");
         draft.set_default("-", "load/warmup", "2x");
     } else {
-        let span = workload.get("duration").and_then(Node::number);
-        draft.set("target/api", "openai-chat");
-        draft.set("target/url", local(PORT, "v1/chat/completions"));
         draft.set("dataset/kind", "trace");
         draft.set_variable("dataset/path", "${AGENTX_LOG}");
         draft.set("dataset/trace/layout", "weka");
         let begin = json!({ "uniform": ["25%", "75%"] });
         draft.set_default("-", "dataset/turns/begin", begin);
         draft.set_default("-", "load/max_idle", seconds(10.0));
-        match span {
+        match workload.get("duration").and_then(Node::number) {
             Some(span) => draft.set("load/duration", seconds(span)),
             None => draft.set_default("-", "load/duration", seconds(3_600.0)),
         }
