@@ -201,6 +201,7 @@ fn hub() -> Server {
                 r#"{"sha": "0123456789abcdef0123456789abcdef01234567", "siblings": [{"rfilename": "main/test.jsonl"}]}"#
             }
             "test.jsonl" => r#"{"question": "What is 1 + 1?", "category": "math"}"#,
+            "prompts.jsonl" => r#"{"prompt": "What is 1 + 1?"}"#,
             _ => return None,
         };
         Some(text.as_bytes().to_vec())
@@ -363,6 +364,7 @@ fn every_yaml_block_is_a_scenario_or_a_part_of_one() {
         } else {
             framed(fragment)
         };
+        let scenario = scenario.replace("https://host/", &format!("http://{}/", hub.addr));
         let name = block.file().unwrap_or("block.yaml");
         lab.file(name, &scenario);
         for verb in ["validate", "plan"] {
