@@ -1,7 +1,7 @@
 //! `aiperf profile`, after the options of AIPerf 0.13.
 
 use crate::import::draft::{
-    Draft, about, bounded, endpoint, name, number, per_second, seconds, with_scheme,
+    Draft, about, bounded, endpoint, name, number, per_second, seconds, sum, with_scheme,
 };
 use crate::import::flags::ImportError;
 use serde_json::{Map, Value, json};
@@ -144,7 +144,8 @@ fn load(draft: &mut Draft) -> Result<(), ImportError> {
     let replayed = draft
         .get("dataset/kind")
         .is_some_and(|kind| kind == "trace");
-    if draft.is_on("--fixed-schedule") || replayed && rates.is_empty() && users.is_empty() {
+    let free = draft.is_on("--no-fixed-schedule") || !rates.is_empty() || !users.is_empty();
+    if draft.is_on("--fixed-schedule") || replayed && !free {
         replay(draft)?;
     } else if !rates.is_empty() {
         open(draft, rates)?;
@@ -154,15 +155,33 @@ fn load(draft: &mut Draft) -> Result<(), ImportError> {
         draft.one_or_axis("load/concurrency", users.into_iter().map(number).collect());
         draft.account("--concurrency", &["load/concurrency"]);
         draft.carry_seconds("--concurrency-ramp-duration", "load/spread")?;
+        if draft.get("dataset/turns").is_some() {
+            draft.carry_seconds("--system-idle-gap-cap-seconds", "load/max_idle")?;
+        }
         draft.note("--arrival-pattern", "a closed loop has no arrival process");
     }
+    draft.note("--no-fixed-schedule", "see `load`: it has no `trace`");
+    prefill(draft);
     ends(draft)?;
     cancel(draft)
 }
 
+/// A limit of the requests in their prefill, which the server decides.
+fn prefill(draft: &mut Draft) {
+    const FLAGS: &str = "--prefill-concurrency --prefill-concurrency-ramp-duration";
+    if draft.has("--prefill-concurrency") {
+        draft.lose(FLAGS, "the server admits requests; see `load.concurrency`");
+    } else {
+        draft.note(FLAGS, "only used with --prefill-concurrency");
+    }
+}
+
 fn replay(draft: &mut Draft) -> Result<(), ImportError> {
     draft.carry_value("--fixed-schedule", "load/trace", json!({}));
-    draft.carry_number("--replay-speedup", "load/trace/speed")?;
+    for flag in ["--replay-speedup", "--synthesis-speedup-ratio"] {
+        draft.carry_number(flag, "load/trace/speed")?;
+    }
+    draft.carry_cap("--concurrency")?;
     for (flag, path) in [
         ("--fixed-schedule-start-offset", "dataset/trace/start"),
         ("--fixed-schedule-end-offset", "dataset/trace/end"),
@@ -175,8 +194,13 @@ fn replay(draft: &mut Draft) -> Result<(), ImportError> {
 }
 
 fn open(draft: &mut Draft, rates: Vec<f64>) -> Result<(), ImportError> {
-    draft.one_or_axis("load/rate", rates.into_iter().map(per_second).collect());
-    draft.account("--request-rate", &["load/rate"]);
+    match ramp(draft, &rates)? {
+        Some(stages) => draft.carry_value("--request-rate", "load/stages", stages),
+        None => {
+            draft.one_or_axis("load/rate", rates.into_iter().map(per_second).collect());
+            draft.account("--request-rate", &["load/rate"]);
+        }
+    }
     let shape = draft.number("--arrival-smoothness")?;
     match draft.text("--arrival-pattern").as_deref() {
         Some("constant") => draft.set("load/arrivals", "constant"),
@@ -195,6 +219,31 @@ fn open(draft: &mut Draft, rates: Vec<f64>) -> Result<(), ImportError> {
     }
     draft.account("--arrival-pattern --arrival-smoothness", &["load/arrivals"]);
     Ok(())
+}
+
+/// A rate that increases from 0 to its value, and keeps it for the rest of the duration.
+fn ramp(draft: &mut Draft, rates: &[f64]) -> Result<Option<Value>, ImportError> {
+    const FLAG: &str = "--request-rate-ramp-duration";
+    let Some(ramp) = draft.number(FLAG)?.filter(|ramp| *ramp > 0.0) else {
+        return Ok(None);
+    };
+    let duration = draft.number("--benchmark-duration")?.unwrap_or(0.0);
+    let [rate] = rates else {
+        draft.lose(FLAG, "see `load.stages`: one scenario for each rate");
+        return Ok(None);
+    };
+    if duration <= ramp {
+        draft.lose(
+            FLAG,
+            "see `load.stages`: stages end, and this load has no duration beyond its ramp",
+        );
+        return Ok(None);
+    }
+    draft.account(FLAG, &["load/stages"]);
+    Ok(Some(json!([
+        { "rate": format!("0/s -> {rate}/s"), "for": seconds(ramp) },
+        { "rate": per_second(*rate), "for": seconds(duration - ramp) },
+    ])))
 }
 
 fn ends(draft: &mut Draft) -> Result<(), ImportError> {
@@ -353,14 +402,24 @@ fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
         "embeddings" => draft.carry_number("--batch-size", "dataset/batch")?,
         _ => {}
     }
+    if draft.get("dataset/kind").and_then(Value::as_str) == Some("trace") {
+        draft.carry_number("--synthesis-max-isl", "dataset/prompt_tokens/max")?;
+        draft.carry_number("--isl-block-size", "dataset/trace/block_tokens")?;
+        for flag in [
+            "--synthesis-prefix-len-multiplier",
+            "--synthesis-prefix-root-multiplier",
+            "--synthesis-prompt-len-multiplier",
+            "--synthesis-output-len-multiplier",
+        ] {
+            match draft.number(flag)? {
+                Some(1.0) => draft.note(flag, "no change"),
+                _ => draft.lose(flag, "a log is not synthesized: change the log itself"),
+            }
+        }
+    }
     turns(draft)?;
-    if let Some(length) = draft.number("--osl")? {
-        draft.carry_value(
-            "--osl",
-            "request/max_tokens",
-            about(length, draft.number("--osl-stddev")?.unwrap_or(0.0)),
-        );
-        draft.account("--osl-stddev", &["request/max_tokens"]);
+    if let Some(length) = length(draft, "osl", "request/max_tokens", None)? {
+        draft.set("request/max_tokens", length);
     } else {
         draft.note("--osl-stddev", "only used with --osl");
     }
@@ -450,18 +509,41 @@ fn kind(draft: &mut Draft) -> Result<&'static str, ImportError> {
     })
 }
 
+/// A length in tokens: fixed, normal, or a distribution of a config file.
+fn length(
+    draft: &mut Draft,
+    name: &str,
+    path: &str,
+    default: Option<f64>,
+) -> Result<Option<Value>, ImportError> {
+    let [flag, deviation] = [format!("--{name}"), format!("--{name}-stddev")];
+    if draft.text(&flag).is_some_and(|text| text.starts_with('{')) {
+        draft.account(&flag, &[path]);
+        return draft.json(&flag);
+    }
+    let Some(mean) = draft.number(&flag)?.or(default) else {
+        return Ok(None);
+    };
+    draft.account(&format!("{flag} {deviation}"), &[path]);
+    let sd = draft.number(&deviation)?.unwrap_or(0.0);
+    Ok(Some(about(mean, sd)))
+}
+
+/// The length of a prompt without a prefix.
+fn input(draft: &mut Draft) -> Result<Value, ImportError> {
+    Ok(length(draft, "isl", "dataset/tokens", Some(550.0))?.unwrap_or_default())
+}
+
 fn random(draft: &mut Draft) -> Result<(), ImportError> {
-    let mean = draft.number("--isl")?.unwrap_or(550.0);
-    let sd = draft.number("--isl-stddev")?.unwrap_or(0.0);
-    draft.account("--isl --isl-stddev", &["dataset/tokens"]);
-    draft.set("dataset/tokens", about(mean, sd));
+    let tokens = input(draft)?;
+    draft.set("dataset/tokens", tokens.clone());
     let pool = draft.number("--num-prefix-prompts")?.unwrap_or(0.0);
     let shared = draft
         .number("--prefix-prompt-length")?
         .or(draft.number("--shared-system-prompt-length")?)
         .filter(|shared| *shared > 0.0);
     let Some(shared) = shared else { return Ok(()) };
-    draft.shared_prefix(pool, shared, about(mean + shared, sd));
+    draft.shared_prefix(pool, shared, sum(tokens, &number(shared)));
     if pool > 1.0 {
         draft.account("--num-prefix-prompts", &["dataset/groups"]);
         draft.account("--prefix-prompt-length", &["dataset/prefix_tokens"]);
@@ -518,13 +600,8 @@ fn turns(draft: &mut Draft) -> Result<(), ImportError> {
         let count = bounded(about(mean, sd), Some(1.0), None);
         draft.carry_value("--session-turns-mean", "dataset/turns/count", count);
         draft.account("--session-turns-stddev", &["dataset/turns/count"]);
-        // Without a prefix, which the first turn has.
-        if let Some(input) = draft.number("--isl")? {
-            let sd = draft.number("--isl-stddev")?.unwrap_or(0.0);
-            draft.set("dataset/turns/tokens", about(input, sd));
-        } else if let Some(tokens) = draft.get("dataset/tokens").cloned() {
-            draft.set("dataset/turns/tokens", tokens);
-        }
+        let tokens = input(draft)?;
+        draft.set("dataset/turns/tokens", tokens);
     } else if mean > 1.0 {
         draft.carry_value("--session-turns-mean", "dataset/turns/max", number(mean));
         draft.note(

@@ -258,6 +258,15 @@ fn prefix(draft: &mut Draft) -> Result<(), ImportError> {
         draft.carry_or_default(flag, path, ranged(length, ratio));
         draft.account("--gsp-range-ratio", &[path]);
     }
+    if let Some(turns) = draft
+        .number("--gsp-num-turns")?
+        .filter(|turns| *turns > 1.0)
+    {
+        let question = draft.get("dataset/tokens").cloned().unwrap_or_default();
+        draft.carry_value("--gsp-num-turns", "dataset/turns/count", number(turns));
+        draft.set("dataset/turns/tokens", question);
+    }
+    draft.note("--gsp-num-turns", "a conversation of real replies");
     Ok(())
 }
 

@@ -204,6 +204,18 @@ impl Draft {
         self.tree.shift_remove(section)
     }
 
+    /// Removes a key of a section that a flag set.
+    pub fn withdraw(&mut self, flag: &str, section: &str, key: &str) {
+        if let Some(Value::Object(fields)) = self.tree.get_mut(section) {
+            fields.shift_remove(key);
+        }
+        let path = format!("{section}.{key}");
+        let given = self.line.given.iter_mut();
+        given
+            .filter(|given| given.flag.is_among(flag))
+            .for_each(|given| given.keys.retain(|key| *key != path));
+    }
+
     /// Texts to embed, which `dataset.shape` gives their lengths.
     pub fn embedded_texts(&mut self, flag: &str) {
         self.carry_value(flag, "dataset/kind", "embeddings");

@@ -129,8 +129,10 @@ fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
             match data.text("source").or_else(|| data.text("path")) {
                 Some(path) if is_file => draft.set("dataset/path", path),
                 _ => {
-                    return Err(ImportError::Missing(
-                        "file of its log; a dataset of the hub is not read as a log",
+                    return Err(draft.invalid(
+                        "--data",
+                        layout,
+                        "the file of its log: a dataset of the hub is not read as one",
                     ));
                 }
             }
@@ -310,10 +312,17 @@ fn load(draft: &mut Draft) -> Result<(), ImportError> {
             profile.value("sweep_size");
             sweep(draft);
         }
-        "replay" => draft.set(
-            "load/trace",
-            json!({ "speed": number(1.0 / profile.number(draft, "time_scale")?.unwrap_or(1.0)) }),
-        ),
+        "replay" => {
+            let scale = profile.number(draft, "time_scale")?.unwrap_or(1.0);
+            if scale <= 0.0 {
+                return Err(draft.invalid(
+                    "--profile",
+                    &scale.to_string(),
+                    "a `time_scale` above 0",
+                ));
+            }
+            draft.set("load/trace", json!({ "speed": number(1.0 / scale) }));
+        }
         "goodput" | "knee" => {
             let high = profile.number(draft, "max_streams")?.unwrap_or(1024.0);
             draft.set("load/concurrency", 1);
@@ -343,7 +352,10 @@ fn load(draft: &mut Draft) -> Result<(), ImportError> {
         if draft.get("load/concurrency").is_some() {
             draft.carry_value("--rampup", "load/spread", seconds(span));
         } else {
-            draft.note("--rampup", "see `load.stages` for an increasing rate");
+            draft.lose(
+                "--profile --rampup",
+                "see `load.stages` for an increasing rate",
+            );
         }
     }
     if kind != "concurrent" {
@@ -367,6 +379,17 @@ fn sweep(draft: &mut Draft) {
     draft.note("--rate-type", note);
 }
 
+const SATURATION: &str = "--over-saturation";
+
+/// The end of a load that the server does not keep up with.
+fn saturation(draft: &mut Draft, flag: &str) {
+    if draft.get("load/rate").is_some() {
+        draft.carry_value(flag, "load/stop_when_saturated", true);
+    } else {
+        draft.lose(flag, "`load.stop_when_saturated` is for open loops");
+    }
+}
+
 fn constraints(draft: &mut Draft) -> Result<(), ImportError> {
     let ended = |draft: &Draft| {
         draft.get("load/duration").is_some() || draft.get("load/requests").is_some()
@@ -387,9 +410,7 @@ fn constraints(draft: &mut Draft) -> Result<(), ImportError> {
                     draft.note("--constraint", "the run ends after the minimum");
                 }
             }
-            "over_saturation" => {
-                draft.carry_value("--constraint", "load/stop_when_saturated", true);
-            }
+            "over_saturation" => saturation(draft, "--constraint"),
             "max_errors" | "max_error_rate" | "max_global_error_rate" => {
                 for key in [
                     "max_errors",
@@ -409,6 +430,9 @@ fn constraints(draft: &mut Draft) -> Result<(), ImportError> {
             other => draft.lose("--constraint", format!("not understood: {other}")),
         }
         fields.done(draft, &[]);
+    }
+    if draft.has(SATURATION) {
+        saturation(draft, SATURATION);
     }
     if let Some(share) = draft.number("--warmup")? {
         match draft

@@ -48,8 +48,13 @@ fn load(draft: &mut Draft) -> Result<(), ImportError> {
         Some("prefix") => {
             bench_serving::load(draft)?;
             let count = |path: &str| draft.get(path).and_then(Value::as_f64).unwrap_or(1.0);
-            let requests = count("dataset/groups") * count("dataset/per_group");
-            draft.set("load/requests", number(requests));
+            let prompts = number(count("dataset/groups") * count("dataset/per_group"));
+            if draft.get("dataset/turns").is_some() {
+                draft.withdraw("--num-prompts", "load", "requests");
+                draft.set("load/sessions", prompts);
+            } else {
+                draft.set("load/requests", prompts);
+            }
             draft.note(
                 "--num-prompts",
                 "this dataset sends groups × prompts per group",

@@ -605,7 +605,7 @@ fn lengths_pictures_and_batches_are_those_of_the_command_line() {
     };
     vllm(
         "--dataset-name sonnet --dataset-path s.txt --sonnet-output-len 512 --num-prompts 9",
-        &["max_tokens: 512"],
+        &["max_tokens: 512", "tokens: 550", "shared_prefix: 200"],
     );
     vllm(
         "--dataset-name custom --dataset-path s.jsonl --custom-output-len -1 --num-prompts 9",
@@ -630,6 +630,16 @@ fn lengths_pictures_and_batches_are_those_of_the_command_line() {
         &["of: 8", "then: hold"],
     );
     has(
+        Tool::Sglang,
+        "python3 -m sglang.bench_serving --model m --dataset-name generated-shared-prefix --gsp-num-groups 2 --gsp-prompts-per-group 3 --gsp-num-turns 4 --max-concurrency 2",
+        &["count: 4", "sessions: 6"],
+    );
+    has(
+        Tool::Guidellm,
+        "guidellm benchmark --target http://h:1 --rate-type constant --rate 4 --detect-saturation --data prompt_tokens=9",
+        &["stop_when_saturated: true"],
+    );
+    has(
         Tool::Lmdeploy,
         "profile_pipeline_api.py d.json m --log-level ERROR --num-prompts 9 --stream-output",
         &["--log-level ERROR", "a log of the engine"],
@@ -645,4 +655,61 @@ fn lengths_pictures_and_batches_are_those_of_the_command_line() {
             "- url: http://a:1/metrics",
         ],
     );
+    has(
+        Tool::Aiperf,
+        "aiperf profile --model m --isl 100 --osl 10 --request-rate 8 --request-rate-ramp-duration 10 --benchmark-duration 40",
+        &["rate: 0/s -> 8/s", "for: 10s", "for: 30s"],
+    );
+    has(
+        Tool::Aiperf,
+        "aiperf profile --model m --input-file t.jsonl --custom-dataset-type mooncake_trace --fixed-schedule --synthesis-speedup-ratio 2 --synthesis-max-isl 4096",
+        &["speed: 2", "max: 4096"],
+    );
+    has(
+        Tool::Aiperf,
+        "aiperf profile --model m --isl 100 --osl 10 --session-turns-mean 4 --concurrency 2 --num-conversations 9 --system-idle-gap-cap-seconds 5",
+        &["max_idle: 5s"],
+    );
+}
+
+#[test]
+fn flags_without_which_the_load_is_another_one_are_lost() {
+    for (tool, command) in [
+        (
+            Tool::Aiperf,
+            "aiperf profile --model m --isl 100 --request-rate 8 --request-rate-ramp-duration 10",
+        ),
+        (
+            Tool::Aiperf,
+            "aiperf profile --model m --isl-osl-pairs 100:10,200:20",
+        ),
+        (Tool::Aiperf, "aiperf profile --config plan.yaml --model m"),
+        (
+            Tool::Aiperf,
+            "aiperf profile --model m --random-range-ratio 0.5",
+        ),
+        (Tool::Vllm, "vllm bench serve --model m --self-timed"),
+        (
+            Tool::Guidellm,
+            "guidellm benchmark run --scenario chat --target http://h:1 --rate-type sweep --data prompt_tokens=9",
+        ),
+        (
+            Tool::Guidellm,
+            "guidellm run --target http://h:1 --profile kind=constant,rate=4,rampup_duration=5 --data prompt_tokens=9",
+        ),
+        (
+            Tool::Guidellm,
+            "guidellm benchmark --target http://h:1 --rate-type concurrent --rate 4 --over-saturation --data prompt_tokens=9",
+        ),
+    ] {
+        let imported = imported(tool, command);
+        let lost = imported.accounts.iter().any(|account| account.loses_load);
+        assert!(lost, "{command}\n{}", imported.yaml);
+    }
+}
+
+#[test]
+fn a_search_range_that_ends_below_its_start_is_an_error() {
+    let command = "evalscope perf --model m --url http://h:1 --dataset openqa --sla-auto-tune --sla-variable parallel --sla-params '[{\"p99_ttft\": \"<=2\"}]' --sla-lower-bound 64 --sla-upper-bound 8";
+    assert!(error(Tool::Evalscope, command).contains("--sla-upper-bound"));
 }

@@ -142,7 +142,8 @@ fn translate_dataset(draft: &mut Draft) -> Result<(), ImportError> {
         "sharegpt" => "sharegpt",
         "burstgpt" => "trace",
         "custom" => "rows",
-        "txt-slices" | "sonnet" => "line_by_line",
+        "sonnet" => "random",
+        "txt-slices" => "line_by_line",
         other => return Err(draft.invalid("--dataset-name", other, "random, random-mm, random-rerank, prefix_repetition, sharegpt, burstgpt, custom or sonnet; use other datasets as a file with `kind: rows`")),
     };
     draft.carry_value("--dataset-name", "dataset/kind", kind);
@@ -150,6 +151,7 @@ fn translate_dataset(draft: &mut Draft) -> Result<(), ImportError> {
         tokenizer(draft);
     }
     match kind {
+        "random" if dataset == "sonnet" => sonnet(draft)?,
         "random" => random(draft)?,
         "prefix" => prefix(draft)?,
         "images" => pictures(draft)?,
@@ -157,17 +159,17 @@ fn translate_dataset(draft: &mut Draft) -> Result<(), ImportError> {
         _ => {}
     }
     let flags: &[&str] = match kind {
+        "random" if dataset == "sonnet" => &["--sonnet-output-len", "--output-len"],
         "random" | "images" => &["--random-output-len", "--output-len"],
         "prefix" => &["--prefix-repetition-output-len", "--output-len"],
         "sharegpt" => &["--sharegpt-output-len", "--output-len"],
         "rows" | "audio" => &["--custom-output-len", "--hf-output-len", "--output-len"],
-        "line_by_line" if dataset == "sonnet" => &["--sonnet-output-len", "--output-len"],
         _ => &["--output-len"],
     };
     let default = match (kind, dataset.as_str()) {
+        (_, "sonnet") => Some(150.0),
         ("random" | "prefix" | "images", _) | (_, "txt-slices") => Some(128.0),
         ("rows", _) => Some(256.0),
-        (_, "sonnet") => Some(150.0),
         _ => None,
     };
     if kind == "sharegpt" && !draft.has("--sharegpt-output-len") && !draft.has("--output-len") {
@@ -178,7 +180,10 @@ fn translate_dataset(draft: &mut Draft) -> Result<(), ImportError> {
         draft.note("--dataset-name", differs);
     }
     for (flags, of) in [
-        ("--sonnet-output-len", "sonnet"),
+        (
+            "--sonnet-input-len --sonnet-prefix-len --sonnet-output-len",
+            "sonnet",
+        ),
         ("--hf-output-len", "hf"),
         (
             "--random-mm-bucket-config --random-mm-base-items-per-request --random-mm-num-mm-items-range-ratio",
@@ -206,14 +211,14 @@ fn translate_dataset(draft: &mut Draft) -> Result<(), ImportError> {
         // -1: as long as the reply in the row.
         draft.recorded_output();
     } else if let Some(length) = length.or(default) {
-        let ratio = if kind == "random" {
+        let ratio = if dataset == "random" {
             ratios(draft)?.1
         } else {
             0.0
         };
         draft.set("request/max_tokens", ranged(length, ratio));
     }
-    if matches!(kind, "random" | "images") || draft.has("--ignore-eos") {
+    if matches!(dataset.as_str(), "random" | "random-mm") || draft.has("--ignore-eos") {
         draft.carry_value("--ignore-eos", "request/ignore_eos", true);
     }
     rows(draft, kind)
@@ -301,6 +306,28 @@ fn random(draft: &mut Draft) -> Result<(), ImportError> {
         draft.set("dataset/shape/tokens", tokens);
         draft.carry_value("--random-batch-size", "dataset/batch", number(batch));
     }
+    Ok(())
+}
+
+/// Lines of a poem, joined until the prompt has its length, after a prefix of lines that all prompts share.
+fn sonnet(draft: &mut Draft) -> Result<(), ImportError> {
+    let length = first(
+        draft,
+        &["--sonnet-input-len", "--input-len"],
+        "dataset/tokens",
+    )?;
+    draft.set("dataset/tokens", number(length.unwrap_or(550.0)));
+    let shared = draft.number("--sonnet-prefix-len")?.unwrap_or(200.0);
+    draft.carry_value(
+        "--sonnet-prefix-len",
+        "dataset/shared_prefix",
+        number(shared),
+    );
+    draft.withdraw("--dataset-path", "dataset", "path");
+    draft.note(
+        "--dataset-name --dataset-path",
+        "random text with the lengths of vLLM's prompts instead of the lines of the file",
+    );
     Ok(())
 }
 

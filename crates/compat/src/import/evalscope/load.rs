@@ -187,6 +187,13 @@ pub(super) fn search(draft: &mut Draft) -> Result<(), ImportError> {
         .filter(|start| *start > 0.0);
     let low = draft.number("--sla-lower-bound")?.unwrap_or(1.0);
     let high = draft.number("--sla-upper-bound")?.unwrap_or(65_536.0);
+    if high < low {
+        return Err(draft.invalid(
+            "--sla-upper-bound",
+            &high.to_string(),
+            "a number not below --sla-lower-bound",
+        ));
+    }
     let start = start.unwrap_or(low).clamp(low, high);
     draft.set(
         &vary.replace('.', "/"),

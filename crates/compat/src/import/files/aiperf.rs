@@ -3,13 +3,14 @@
 use crate::import::Tool;
 use crate::import::aiperf::translate;
 use crate::import::command::Command;
-use crate::import::draft::Draft;
+use crate::import::draft::{Draft, number};
 use crate::import::files::{Fields, Files, Test, Tests, label, mistake, replace, value_at};
 use crate::import::tools::Places;
 use llmscen_core::bounds::{self, Template};
 use llmscen_scenario::document::{Data, Entry, Mistake, Node};
 use minijinja::Value as Jinja;
 use minijinja::value::Serde;
+use serde_json::{Value, json};
 
 fn command() -> &'static Command {
     &Tool::Aiperf.spec().commands[0]
@@ -175,7 +176,8 @@ fn snake(node: &Node) -> Node {
 fn variants(files: &mut Files<'_>, file: &Node) -> Result<Vec<(String, Node)>, Box<Mistake>> {
     let mut variants = Vec::new();
     for (name, variant) in swept(files, file)? {
-        for (phase, one) in by_phase(&variant) {
+        for (phase, mut one) in by_phase(&variant) {
+            choose_dataset(files, &mut one);
             let parts = [name.as_str(), phase.as_str()];
             let named: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
             variants.push((named.join("-"), one));
@@ -311,7 +313,7 @@ fn parameter(file: &Node, path: &str) -> String {
         None if path == "random_seed" => path.to_owned(),
         None => format!("benchmark.phases.profiling.{path}"),
         Some(("variables", _)) => path.to_owned(),
-        Some(("datasets", rest)) => {
+        Some(("datasets", rest)) if file.get("benchmark.datasets").is_none() => {
             let rest = rest.split_once('.').map_or(rest, |(_, rest)| rest);
             format!("benchmark.dataset.{rest}")
         }
@@ -332,26 +334,29 @@ fn parameter(file: &Node, path: &str) -> String {
     }
 }
 
-/// Named runs, each merged over the file.
-fn scenarios(files: &mut Files<'_>, base: &Node, sweep: &Node) -> Vec<(String, Node)> {
-    fn over(files: &mut Files<'_>, base: &mut Node, node: &Node) {
-        for entry in node.entries() {
-            match base.entry(&entry.key).map(|known| &known.value.data) {
-                Some(Data::Map(_)) if !entry.value.entries().is_empty() => {
-                    let mut inner = base.entry(&entry.key).map(|known| known.value.clone());
-                    if let Some(inner) = &mut inner {
-                        over(files, inner, &entry.value);
-                        base.set_key(&entry.key, entry.key_at, inner.clone());
-                    }
-                }
-                _ => {
-                    let known = base.entry(&entry.key).map(|known| &known.value);
-                    files.replaced(&entry.key, known);
-                    base.set_key(&entry.key, entry.key_at, entry.value.clone());
-                }
+/// Merges a block over another.
+fn over(files: &mut Files<'_>, base: &mut Node, node: &Node) {
+    for entry in node.entries() {
+        let known = base.entry(&entry.key).map(|known| known.value.clone());
+        match known {
+            Some(mut inner) if is_block(&inner) && is_block(&entry.value) => {
+                over(files, &mut inner, &entry.value);
+                base.set_key(&entry.key, entry.key_at, inner);
+            }
+            known => {
+                files.replaced(&entry.key, known.as_ref());
+                base.set_key(&entry.key, entry.key_at, entry.value.clone());
             }
         }
     }
+}
+
+fn is_block(node: &Node) -> bool {
+    !node.entries().is_empty()
+}
+
+/// Named runs, each merged over the file.
+fn scenarios(files: &mut Files<'_>, base: &Node, sweep: &Node) -> Vec<(String, Node)> {
     let mut run = |run: &Node| {
         let mut tree = base.clone();
         let mut own = run.clone();
@@ -364,45 +369,102 @@ fn scenarios(files: &mut Files<'_>, base: &Node, sweep: &Node) -> Vec<(String, N
     sweep.items_at("runs").iter().map(&mut run).collect()
 }
 
-/// Gives the benchmark one shape: `dataset`, and `phases` as a mapping by name.
+/// Gives a dataset one shape: without `source` and `augment`, and with lengths in `prompts`.
+fn shape(dataset: &mut Node) {
+    for section in ["source", "augment"] {
+        let block = dataset.remove(section).map(|entry| entry.value);
+        for entry in block.iter().flat_map(Node::entries) {
+            let key = match entry.key.as_str() {
+                "type" => "source_type",
+                key => key,
+            };
+            dataset.set_key(key, entry.key_at, entry.value.clone());
+        }
+    }
+    for key in ["isl", "osl"] {
+        if let Some(length) = dataset.remove(key) {
+            dataset.set(&format!("prompts.{key}"), length.key_at, length.value);
+        }
+    }
+}
+
+/// Gives the benchmark the dataset that its phase names, by default the first.
+fn choose_dataset(files: &mut Files<'_>, file: &mut Node) {
+    let Some(mut benchmark) = file.remove("benchmark") else {
+        return;
+    };
+    let node = &mut benchmark.value;
+    let named = node.remove("datasets").map(|entry| entry.value);
+    if let Some(named) = &named {
+        let mut chosen = named.entries().first();
+        if let Some(mut phase) = node.get("phases.profiling").cloned()
+            && let Some(entry) = phase.remove("dataset")
+        {
+            files.mark(Some(&entry.value));
+            let name = entry.value.string().unwrap_or_default();
+            chosen = named.entry(&name);
+            node.set("phases.profiling", phase.at, phase);
+        }
+        if let Some(chosen) = chosen {
+            let mut dataset = chosen.value.clone();
+            // A run of a sweep may have fields of the only dataset.
+            if let Some(own) = node.get("dataset") {
+                over(files, &mut dataset, own);
+            }
+            node.set_key("dataset", chosen.key_at, dataset);
+        }
+    }
+    if let Some(mut dataset) = node.get("dataset").cloned() {
+        shape(&mut dataset);
+        node.set_key("dataset", dataset.at, dataset);
+    }
+    file.set_key("benchmark", benchmark.key_at, benchmark.value);
+}
+
+/// Gives the benchmark one shape: `datasets` and `phases` as mappings by name.
 fn normalize(file: &mut Node) {
     let Some(mut benchmark) = file.remove("benchmark") else {
         return;
     };
     let node = &mut benchmark.value;
     if let Some(entry) = node.remove("datasets") {
-        let first = match &entry.value.data {
-            Data::List(items) => items.first().cloned(),
-            _ => Some(entry.value.clone()),
+        let is_named = |data: &Data| match data {
+            Data::Map(entries) => entries
+                .iter()
+                .all(|entry| !entry.value.entries().is_empty()),
+            _ => false,
         };
-        if let Some(first) = first {
-            node.set_key("dataset", entry.key_at, first);
-        }
-    }
-    // A file whose rows get lengths.
-    if let Some(mut dataset) = node.get("dataset").cloned() {
-        for section in ["source", "augment"] {
-            let block = dataset.remove(section).map(|entry| entry.value);
-            for entry in block.iter().flat_map(Node::entries) {
-                let key = match entry.key.as_str() {
-                    "type" => "source_type",
-                    key => key,
-                };
-                dataset.set_key(key, entry.key_at, entry.value.clone());
+        let named = match &entry.value.data {
+            Data::List(items) => {
+                let items = items.iter().enumerate();
+                let named = items.map(|(index, item)| Entry {
+                    key: item
+                        .get("name")
+                        .and_then(Node::string)
+                        .unwrap_or_else(|| index.to_string()),
+                    key_at: item.at,
+                    value: item.clone(),
+                });
+                Some(Node::new(entry.value.at, Data::Map(named.collect())))
             }
+            data if is_named(data) => Some(entry.value.clone()),
+            _ => None,
+        };
+        match named {
+            Some(mut named) => {
+                for entry in named.entries().to_vec() {
+                    let mut dataset = entry.value;
+                    shape(&mut dataset);
+                    named.set_key(&entry.key, entry.key_at, dataset);
+                }
+                node.set_key("datasets", entry.key_at, named);
+            }
+            None => node.set_key("dataset", entry.key_at, entry.value),
         }
-        node.set_key("dataset", dataset.at, dataset);
     }
-    for key in ["isl", "osl"] {
-        // A shorthand of the dataset.
-        if let Some(length) = node.get(&format!("dataset.{key}")).cloned() {
-            node.set(&format!("dataset.prompts.{key}"), length.at, length);
-            node.set(
-                &format!("dataset.{key}"),
-                node.at,
-                Node::new(node.at, Data::Null),
-            );
-        }
+    if let Some(mut dataset) = node.get("dataset").cloned() {
+        shape(&mut dataset);
+        node.set_key("dataset", dataset.at, dataset);
     }
     let mut phases = Node::new(node.at, Data::Map(Vec::new()));
     for key in ["warmup", "profiling"] {
@@ -501,10 +563,11 @@ fn rendered(node: &Node, file: &Node) -> Result<Node, Box<Mistake>> {
 }
 
 const SHAPE: &str = "write `dataset.tokens` and `request.max_tokens` as a distribution";
+const PEAKS: &str = "see `mix`: one entry for each peak, with its weight";
 const OUTPUT: &str = "every run is stored in its own folder; see `report`";
 
 /// Durations: `30`, `30s`, `5m`.
-const SPANS: [(&str, &str); 4] = [
+const SPANS: [(&str, &str); 6] = [
     (
         "benchmark.phases.profiling.duration",
         "--benchmark-duration",
@@ -516,6 +579,14 @@ const SPANS: [(&str, &str); 4] = [
     (
         "benchmark.phases.profiling.concurrency_ramp",
         "--concurrency-ramp-duration",
+    ),
+    (
+        "benchmark.phases.profiling.rate_ramp",
+        "--request-rate-ramp-duration",
+    ),
+    (
+        "benchmark.phases.profiling.prefill_ramp",
+        "--prefill-concurrency-ramp-duration",
     ),
     ("benchmark.phases.warmup.duration", "--warmup-duration"),
 ];
@@ -610,6 +681,17 @@ fn add(
                     fields.flag(command(), "--model", key, name);
                 }
             }
+            ("benchmark.dataset.prompts.isl" | "benchmark.dataset.prompts.osl", Some(flag))
+                if value.get("median").is_some() && value.entries().len() == 2 =>
+            {
+                match lognormal(value) {
+                    Some(length) => {
+                        let text = Node::new(value.at, Data::Text(length.to_string()));
+                        fields.flag(command(), flag, key, &text);
+                    }
+                    None => fields.lost(key, value, SHAPE),
+                }
+            }
             (_, Some(place))
                 if match place {
                     place if place.starts_with('=') => true,
@@ -619,16 +701,27 @@ fn add(
             {
                 fields.place(command(), place, key, value);
             }
-            _ if inner => add(fields, places, &format!("{path}."), value)?,
-            _ if key.contains(".isl.") || key.contains(".osl.") => {
-                fields.dropped(key, value, SHAPE)
+            _ if key.ends_with(".isl.peaks") || key.ends_with(".osl.peaks") => {
+                fields.lost(key, value, PEAKS)
             }
+            _ if inner => add(fields, places, &format!("{path}."), value)?,
+            _ if key.contains(".isl.") || key.contains(".osl.") => fields.lost(key, value, SHAPE),
             _ if key.starts_with("benchmark.artifacts.") => fields.dropped(key, value, OUTPUT),
             _ if value.is_null() => {}
             _ => fields.own(command(), key, value),
         }
     }
     Ok(())
+}
+
+/// A length with a mean and a median: in a lognormal distribution, exp(σ²/2) is the mean over the median.
+fn lognormal(length: &Node) -> Option<Value> {
+    let [mean, median] = ["mean", "median"].map(|key| length.get(key).and_then(Node::number));
+    let (mean, median) = mean
+        .zip(median)
+        .filter(|(mean, median)| *median > 0.0 && median < mean)?;
+    let sd = mean * ((mean / median).powi(2) - 1.0).sqrt();
+    Some(json!({ "lognormal": { "mean": number(mean), "sd": number(sd.round()) } }))
 }
 
 /// Seconds of `30s`, `500ms`, `5m` or `1h`.

@@ -325,6 +325,66 @@ fn jobs_sweeps_and_older_files_of_aiperf_are_read() {
     );
 }
 
+#[test]
+fn a_phase_of_aiperf_has_the_dataset_that_it_names() {
+    let head = "model: m\nendpoint: { url: 'http://h:8000', type: chat }\n";
+    let phase = |name: &str, dataset: &str| {
+        format!(
+            "- {{ name: {name}, dataset: {dataset}, type: concurrency, concurrency: 2, requests: 20 }}\n"
+        )
+    };
+    let phases = format!("phases:\n{}{}", phase("one", "short"), phase("two", "long"));
+    let listed = "datasets: [{ name: short, prompts: { isl: 100, osl: 10 } }, { name: long, prompts: { isl: 900, osl: 10 } }]\n";
+    becomes(
+        &format!("{head}{listed}{phases}"),
+        &["tokens: 100", "tokens: 900"],
+        2,
+        false,
+    );
+    let named = "datasets: { short: { type: synthetic, prompts: { isl: 100, osl: 10 } } }\n";
+    let sweep = "sweep: { type: scenarios, runs: [{ name: a, datasets: { short: { prompts: { isl: 7 } } } }, { name: b, datasets: { short: { prompts: { isl: 8 } } } }] }\n";
+    becomes(
+        &format!("{head}{named}phases:\n{}{sweep}", phase("one", "short")),
+        &["tokens: 7", "tokens: 8"],
+        2,
+        false,
+    );
+}
+
+#[test]
+fn ramps_and_filters_of_aiperf_are_kept() {
+    let ramp = "  phases: { profiling: { type: poisson, rate: 50, duration: 300, concurrency: 64, rateRamp: 30s, prefillRamp: 30s } }\n";
+    becomes(
+        &format!("{AIPERF}{ramp}"),
+        &["rate: 0/s -> 50/s", "for: 30s", "for: 270s", "of: 64"],
+        1,
+        false,
+    );
+    let log = |synthesis: &str| {
+        format!(
+            "benchmark:\n  model: m\n  endpoint: {{ url: 'http://h:8000', type: chat }}\n  dataset: {{ type: file, path: t.jsonl, format: mooncake_trace, synthesis: {{ {synthesis} }} }}\n  phases: {{ type: fixed_schedule, concurrency: 200 }}\n"
+        )
+    };
+    let kept = "speedupRatio: 2.0, promptLenMultiplier: 1.0, maxIsl: 8192";
+    becomes(&log(kept), &["speed: 2", "max: 8192", "of: 200"], 1, false);
+    becomes(&log("promptLenMultiplier: 2.0, maxOsl: 9"), &[], 1, true);
+    let phase = "  phases: { profiling: { type: concurrency, concurrency: 2, requests: 20 } }\n";
+    let skewed = AIPERF.replace("isl: 100", "isl: { mean: 1024, median: 904 }");
+    becomes(
+        &format!("{skewed}{phase}"),
+        &["lognormal:", "mean: 1024", "sd: 545"],
+        1,
+        false,
+    );
+    let two = "isl: { peaks: [{ mean: 9, weight: 60 }, { mean: 99, weight: 40 }] }";
+    becomes(
+        &format!("{}{phase}", AIPERF.replace("isl: 100", two)),
+        &["mix"],
+        1,
+        true,
+    );
+}
+
 const INFERENCE_PERF: &str = "api: { type: chat, streaming: true }\nserver: { type: vllm, model_name: m, base_url: 'http://h:8000' }\n";
 
 #[test]
@@ -514,10 +574,13 @@ fn the_turns_of_guidellm_keep_their_first_prompt_and_their_delay() {
         &spec("{ kind: otel, source: { kind: huggingface, name: a/b } }"),
         None,
     );
-    let error = hub.unwrap_err().to_string();
+    let Err(FileError::Faults(faults)) = hub else {
+        panic!("{hub:?}");
+    };
+    let shown = faults.render(false, 200);
     assert!(
-        error.contains("a dataset of the hub is not read"),
-        "{error}"
+        shown.contains("a dataset of the hub is not read"),
+        "{shown}"
     );
 }
 
