@@ -544,10 +544,14 @@ impl Fields {
 
     /// Adds a field with a place of [`Places`].
     fn place(&mut self, command: &'static Command, place: &str, path: &str, node: &Node) {
-        match place.strip_prefix('=') {
-            Some(key) => self.placed(path, node, key),
-            None if place.starts_with("--") => self.flag(command, place, path, node),
-            None => self.dropped(path, node, place),
+        if let Some(key) = place.strip_prefix('=') {
+            self.placed(path, node, key);
+        } else if let Some(reason) = place.strip_prefix('!') {
+            self.lost(path, node, reason);
+        } else if place.starts_with("--") {
+            self.flag(command, place, path, node);
+        } else {
+            self.dropped(path, node, place);
         }
     }
 

@@ -563,7 +563,6 @@ fn rendered(node: &Node, file: &Node) -> Result<Node, Box<Mistake>> {
 }
 
 const SHAPE: &str = "write `dataset.tokens` and `request.max_tokens` as a distribution";
-const PEAKS: &str = "see `mix`: one entry for each peak, with its weight";
 const OUTPUT: &str = "every run is stored in its own folder; see `report`";
 
 /// Durations: `30`, `30s`, `5m`.
@@ -649,6 +648,15 @@ fn add(
             );
             continue;
         }
+        let is_length = matches!(
+            key,
+            "benchmark.dataset.prompts.isl" | "benchmark.dataset.prompts.osl"
+        );
+        if let (true, Some(flag), Some(length)) = (is_length, place, lognormal(value)) {
+            let text = Data::Text(length.to_string());
+            fields.flag(command(), flag, key, &Node::new(value.at, text));
+            continue;
+        }
         match (key, place) {
             ("benchmark.endpoint.headers", _) => {
                 for header in value.entries() {
@@ -681,17 +689,6 @@ fn add(
                     fields.flag(command(), "--model", key, name);
                 }
             }
-            ("benchmark.dataset.prompts.isl" | "benchmark.dataset.prompts.osl", Some(flag))
-                if value.get("median").is_some() && value.entries().len() == 2 =>
-            {
-                match lognormal(value) {
-                    Some(length) => {
-                        let text = Node::new(value.at, Data::Text(length.to_string()));
-                        fields.flag(command(), flag, key, &text);
-                    }
-                    None => fields.lost(key, value, SHAPE),
-                }
-            }
             (_, Some(place))
                 if match place {
                     place if place.starts_with('=') => true,
@@ -700,9 +697,6 @@ fn add(
                 } =>
             {
                 fields.place(command(), place, key, value);
-            }
-            _ if key.ends_with(".isl.peaks") || key.ends_with(".osl.peaks") => {
-                fields.lost(key, value, PEAKS)
             }
             _ if inner => add(fields, places, &format!("{path}."), value)?,
             _ if key.contains(".isl.") || key.contains(".osl.") => fields.lost(key, value, SHAPE),
@@ -714,8 +708,14 @@ fn add(
     Ok(())
 }
 
-/// A length with a mean and a median: in a lognormal distribution, exp(σ²/2) is the mean over the median.
+/// A length with a mean and a median: in a lognormal distribution, exp(σ²/2) is the mean over the median. A run that is merged over
+/// another one may have a standard deviation of that.
 fn lognormal(length: &Node) -> Option<Value> {
+    let known = ["mean", "median", "stddev"];
+    let is_known = |entry: &Entry| known.contains(&entry.key.as_str());
+    if !length.entries().iter().all(is_known) {
+        return None;
+    }
     let [mean, median] = ["mean", "median"].map(|key| length.get(key).and_then(Node::number));
     let (mean, median) = mean
         .zip(median)

@@ -369,7 +369,7 @@ fn ramps_and_filters_of_aiperf_are_kept() {
     becomes(&log(kept), &["speed: 2", "max: 8192", "of: 200"], 1, false);
     becomes(&log("promptLenMultiplier: 2.0, maxOsl: 9"), &[], 1, true);
     let phase = "  phases: { profiling: { type: concurrency, concurrency: 2, requests: 20 } }\n";
-    let skewed = AIPERF.replace("isl: 100", "isl: { mean: 1024, median: 904 }");
+    let skewed = AIPERF.replace("isl: 100", "isl: { mean: 1024, stddev: 50, median: 904 }");
     becomes(
         &format!("{skewed}{phase}"),
         &["lognormal:", "mean: 1024", "sd: 545"],
@@ -383,6 +383,9 @@ fn ramps_and_filters_of_aiperf_are_kept() {
         1,
         true,
     );
+    let audio = "prompts: { isl: 100, osl: 10 }, audio: { batchSize: 1, length: 7 }";
+    let audio = AIPERF.replace("prompts: { isl: 100, osl: 10 }", audio);
+    becomes(&format!("{audio}{phase}"), &["kind: audio"], 1, true);
 }
 
 const INFERENCE_PERF: &str = "api: { type: chat, streaming: true }\nserver: { type: vllm, model_name: m, base_url: 'http://h:8000' }\n";
