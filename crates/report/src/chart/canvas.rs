@@ -267,11 +267,10 @@ pub fn png(svg: &str) -> Result<Vec<u8>, String> {
 
 /// The drawing has a background, so its pixels need no alpha channel.
 fn encode(pixels: &Pixmap) -> Result<Vec<u8>, png::EncodingError> {
-    let rgb: Vec<u8> = pixels
-        .pixels()
-        .iter()
-        .flat_map(|pixel| [pixel.red(), pixel.green(), pixel.blue()])
-        .collect();
+    let mut rgb = vec![0; pixels.pixels().len() * 3];
+    for (rgb, rgba) in rgb.chunks_exact_mut(3).zip(pixels.data().chunks_exact(4)) {
+        rgb.copy_from_slice(&rgba[..3]);
+    }
     let mut bytes = Vec::new();
     let mut encoder = png::Encoder::new(&mut bytes, pixels.width(), pixels.height());
     encoder.set_color(png::ColorType::Rgb);
