@@ -85,14 +85,15 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
         draft.carry_value("--server-metrics", "target/metrics", pages);
     }
     draft.note("--server-metrics", "see `target.metrics`");
-    let models: Vec<String> = draft
-        .texts("--model")
-        .iter()
-        .flat_map(|text| text.split(',').map(str::to_owned).collect::<Vec<_>>())
-        .collect();
+    // A config file has models with weights as JSON.
+    let named = |text: &String| match serde_json::from_str::<Value>(text) {
+        Ok(model @ Value::Object(_)) => vec![model],
+        _ => text.split(',').map(Value::from).collect(),
+    };
+    let models: Vec<Value> = draft.texts("--model").iter().flat_map(named).collect();
     match models.as_slice() {
         [] => {}
-        [one] => draft.set("target/model", one.as_str()),
+        [one] => draft.set("target/model", one.clone()),
         several => draft.set("target/model", several.to_vec()),
     }
     draft.account("--model", &["target/model"]);

@@ -92,8 +92,15 @@ pub(super) fn tests(files: &mut Files<'_>, root: &Node) -> Tests {
         }
     }
     let mut file = snake(spec.unwrap_or(root));
-    if let Some(sweep) = root.get("spec.sweep") {
-        file.set("sweep", sweep.at, snake(sweep));
+    if root.get("spec.template").is_some() {
+        let beside = root.get("spec").map(Node::entries).unwrap_or_default();
+        for entry in beside.iter().filter(|entry| entry.key != "template") {
+            let (key, value) = (entry.key.as_str(), snake(&entry.value));
+            let key = snake_case(key);
+            if file.get(&key).is_none() {
+                file.set_key(&key, entry.key_at, value);
+            }
+        }
     }
     within_benchmark(&mut file);
     // A job has the fields of the file in `benchmark`.
@@ -142,21 +149,22 @@ fn within_benchmark(file: &mut Node) {
 /// Keys whose mappings have names that are not AIPerf's.
 const FREE: [&str; 4] = ["headers", "extra", "variables", "parameters"];
 
+fn snake_case(key: &str) -> String {
+    let letters = key.chars().flat_map(|c| {
+        let under = c.is_ascii_uppercase().then_some('_');
+        under.into_iter().chain([c.to_ascii_lowercase()])
+    });
+    letters.collect()
+}
+
 /// The tree with `camelCase` keys as `snake_case`: AIPerf accepts both.
 fn snake(node: &Node) -> Node {
-    let key = |key: &str| {
-        let letters = key.chars().flat_map(|c| {
-            let under = c.is_ascii_uppercase().then_some('_');
-            under.into_iter().chain([c.to_ascii_lowercase()])
-        });
-        letters.collect::<String>()
-    };
     let data = match &node.data {
         Data::Map(entries) => Data::Map(
             entries
                 .iter()
                 .map(|entry| Entry {
-                    key: key(&entry.key),
+                    key: snake_case(&entry.key),
                     key_at: entry.key_at,
                     value: if FREE.contains(&entry.key.as_str()) {
                         entry.value.clone()
@@ -678,15 +686,26 @@ fn add(
                 }
             }
             ("benchmark.model" | "benchmark.models", _) if value.scalar().is_none() => {
-                let items = value.items_at("items");
-                let items = if items.is_empty() {
-                    value.items()
-                } else {
-                    items
+                let strategy = value.get("strategy");
+                if let Some(strategy) = strategy {
+                    let path = "benchmark.models.strategy";
+                    fields.flag(command(), "--model-selection-strategy", path, strategy);
+                }
+                let weighted = strategy.and_then(Node::text).as_deref() == Some("weighted");
+                let items = match value.items_at("items") {
+                    [] => value.items(),
+                    items => items,
                 };
                 for item in items {
                     let name = item.get("name").unwrap_or(item);
-                    fields.flag(command(), "--model", key, name);
+                    match item.get("weight") {
+                        Some(weight) if weighted => {
+                            let model = json!({ "name": name.text(), "weight": weight.number() });
+                            let text = Data::Text(model.to_string());
+                            fields.flag(command(), "--model", key, &Node::new(item.at, text));
+                        }
+                        _ => fields.flag(command(), "--model", key, name),
+                    }
                 }
             }
             (_, Some(place))

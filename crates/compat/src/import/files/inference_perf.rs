@@ -68,7 +68,7 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
             return Err(draft.invalid(
                 "api.type",
                 other,
-                "completion, chat, anthropic_messages or embeddings",
+                "completion, chat, anthropic_messages or embeddings; write others by hand, such as `api: rerank` with its `dataset`",
             ));
         }
     };
@@ -205,7 +205,9 @@ fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
             }
         }
         "bimodal" => bimodal(draft)?,
-        "conversation_replay" => conversations(draft)?,
+        "conversation_replay" | "synthetic_agentic" | "synthetic_agent_sessions" => {
+            conversations(draft, &format!("data.{kind}"))?;
+        }
         "otel_trace_replay" => replayed(draft, "data.otel_trace_replay", "otel")?,
         "weka_trace_replay" => replayed(draft, "data.weka_trace_replay", "weka")?,
         "trace" | "azure_trace" | "trace_replay" => replayed(draft, "data.trace", "azure")?,
@@ -217,7 +219,7 @@ fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
             return Err(draft.invalid(
                 "data.type",
                 other,
-                "random, synthetic, shared_prefix, bimodal, shareGPT, conversation_replay, otel_trace_replay, weka_trace_replay, trace_replay or mock; use other datasets as a file with `kind: rows`",
+                "random, synthetic, shared_prefix, bimodal, shareGPT, conversation_replay, synthetic_agentic, otel_trace_replay, weka_trace_replay, trace_replay or mock; use other datasets as a file with `kind: rows`",
             ));
         }
     }
@@ -373,30 +375,37 @@ fn bimodal(draft: &mut Draft) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// Generated sessions.
-fn conversations(draft: &mut Draft) -> Result<(), ImportError> {
-    const FIELD: &str = "data.conversation_replay";
+/// Generated sessions, of users or of agents.
+fn conversations(draft: &mut Draft, field: &str) -> Result<(), ImportError> {
     draft.carry_value("data.type", "dataset/kind", "random");
-    let mut block = Block::from_flag(draft, FIELD, "num_conversations")?;
+    let mut block = Block::from_flag(draft, field, "num_sessions")?;
+    let of_agents = !field.ends_with("conversation_replay");
     let mut part = |draft: &Draft, key: &str| -> Result<Option<Value>, ImportError> {
         match block.block(key) {
             Some(mut inner) => {
-                let value = drawn(draft, FIELD, &mut inner)?;
+                let value = drawn(draft, field, &mut inner)?;
                 block.keep(key, inner);
                 Ok(Some(value))
             }
             None => Ok(block.number(draft, key)?.map(number)),
         }
     };
-    let turns = part(draft, "turns_per_conversation")?;
+    let mut turns = None;
+    for key in [
+        "turns_per_conversation",
+        "turns_per_session",
+        "rounds_per_session",
+    ] {
+        turns = turns.or(part(draft, key)?);
+    }
     let input = part(draft, "input_tokens_per_turn")?;
     let output = part(draft, "output_tokens_per_turn")?;
     let shared = part(draft, "shared_system_prompt_len")?;
     let own = part(draft, "dynamic_system_prompt_len")?;
-    let wait = part(draft, "tool_call_latency_sec")?;
-    let input = input.ok_or(ImportError::Missing(
-        "data.conversation_replay.input_tokens_per_turn",
-    ))?;
+    let think = part(draft, "user_think_time_sec")?;
+    let latency = part(draft, "tool_call_latency_sec")?;
+    let wait = if of_agents { think } else { latency };
+    let input = input.ok_or(ImportError::Missing("input_tokens_per_turn"))?;
     let mut first = match own {
         Some(own) => sum(own, &input),
         None => input.clone(),
@@ -410,7 +419,7 @@ fn conversations(draft: &mut Draft) -> Result<(), ImportError> {
         }
         Some(Value::Object(_)) => {
             draft.lose(
-                FIELD,
+                field,
                 "`shared_system_prompt_len`: `dataset.shared_prefix` is one length",
             );
         }
@@ -429,10 +438,55 @@ fn conversations(draft: &mut Draft) -> Result<(), ImportError> {
     {
         draft.set("seed", number(seed));
     }
-    if let Some(count) = block.number(draft, "num_conversations")? {
-        draft.set("load/sessions", number(count));
+    for key in ["num_conversations", "num_sessions"] {
+        if let Some(count) = block.number(draft, key)? {
+            draft.set("load/sessions", number(count));
+        }
+    }
+    if of_agents {
+        agents(draft, field, &mut block)?;
+    }
+    if block.value("max_model_len").is_some() {
+        draft.lose(
+            field,
+            "`max_model_len`: a conversation is not cut to the context of the model",
+        );
     }
     block.done(draft, &["dataset", "load/sessions"]);
+    Ok(())
+}
+
+/// The tools and sub-agents of generated sessions, which have no counterpart.
+fn agents(draft: &mut Draft, field: &str, block: &mut Block) -> Result<(), ImportError> {
+    let mut used = false;
+    for key in [
+        "fanout_probability",
+        "tool_loop_depth",
+        "tool_turns_per_loop",
+        "tool_catalog_size_per_agent",
+        "tool_definitions_per_agent",
+    ] {
+        let amount = match block.block(key) {
+            Some(mut inner) => inner.number(draft, "mean")?,
+            None => block.number(draft, key)?,
+        };
+        used |= amount.is_some_and(|amount| amount > 0.0);
+    }
+    if used {
+        draft.lose(
+            field,
+            "tools and sub-agents are in recorded sessions: see `dataset: { kind: trace }`",
+        );
+    }
+    // What only tools and sub-agents use, and the words of the prompts.
+    for key in [
+        "sub_agents_per_spawn",
+        "max_depth",
+        "max_events_per_session",
+        "theme_mix",
+    ] {
+        block.value(key);
+    }
     Ok(())
 }
 
@@ -567,7 +621,7 @@ fn load(draft: &mut Draft) -> Result<(), ImportError> {
                     "a `concurrency_level` and `num_requests` in every stage",
                 ));
             }
-            if columns.len() == 1 {
+            if columns.len() == 1 && draft.get("load/sessions").is_none() {
                 // The sessions of the log are sent once.
                 draft.set("dataset/on_exhausted", "stop");
                 draft.set("load/sessions", 1_000_000);

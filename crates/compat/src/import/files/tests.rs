@@ -323,6 +323,13 @@ fn jobs_sweeps_and_older_files_of_aiperf_are_read() {
         1,
         false,
     );
+    // A job that lists every default, in the template of a sweep that has its own fields.
+    becomes(
+        "kind: AIPerfSweep\nspec:\n  ttlSecondsAfterFinished: 86400\n  failurePolicy: { onChildFailure: continue, maxFailures: 0 }\n  sweep: { type: scenarios, runs: [{ name: low, phases: [{ name: profiling, concurrency: 2 }] }, { name: high, phases: [{ name: profiling, concurrency: 9 }] }] }\n  template:\n    spec:\n      cancel: false\n      keepFailedPods: false\n      benchmark:\n        models: { strategy: weighted, items: [{ name: a, weight: 0.25 }, { name: b, weight: 0.75 }] }\n        endpoint: { url: 'http://h:8000', type: chat, readyCheckMode: inference, readyCheckInterval: 5, readyCheckTimeout: 0, useLegacyMaxTokens: false, downloadVideoContent: false, extra: {}, headers: {} }\n        datasets: [{ name: main, type: synthetic, prompts: { isl: 100, osl: 10 } }]\n        phases: [{ name: profiling, type: concurrency, concurrency: 1, requests: 20 }]\n        serverMetrics: { enabled: true, discovery: { mode: auto } }\n",
+        &["name: a", "weight: 0.75", "- 2", "- 9"],
+        2,
+        false,
+    );
 }
 
 #[test]
@@ -438,6 +445,19 @@ fn workloads_of_inference_perf_keep_their_lengths_and_sessions() {
         2,
         false,
     );
+    let agents = |depth: u32| {
+        format!(
+            "{INFERENCE_PERF}load: {{ type: trace_session_replay, stages: [{{ concurrent_sessions: 2 }}] }}\ndata: {{ type: synthetic_agentic, synthetic_agentic: {{ num_sessions: 5, seed: 2, theme_mix: {{ generic: 1.0 }}, turns_per_session: {{ type: fixed, mean: 3 }}, fanout_probability: 0.0, tool_loop_depth: {{ type: fixed, mean: {depth} }}, input_tokens_per_turn: {{ type: fixed, mean: 200 }}, output_tokens_per_turn: {{ type: fixed, mean: 60 }}, tool_call_latency_sec: {{ type: fixed, mean: 1 }}, user_think_time_sec: {{ type: fixed, mean: 2 }} }} }}\n"
+        )
+    };
+    let kept = [
+        "count: 3",
+        "think_time: 2s",
+        "max_tokens: 60",
+        "sessions: 5",
+    ];
+    becomes(&agents(0), &kept, 1, false);
+    becomes(&agents(2), &["tools and sub-agents"], 1, true);
     for (kind, layout) in [("otel_trace_replay", "otel"), ("weka_trace_replay", "weka")] {
         becomes(
             &format!(
