@@ -873,17 +873,17 @@ impl Head<'_> {
             "# Converted from {}. Result per {}:\n",
             self.source, self.unit
         );
+        let shown = |account: &Account| escape_controls(&account.flag, false).into_owned();
         let width = self
             .accounts
             .iter()
-            .map(|account| account.flag.chars().count())
+            .map(|account| shown(account).chars().count())
             .max()
             .unwrap_or(0)
             .min(44);
-        for Account {
-            flag, keys, note, ..
-        } in self.accounts
-        {
+        for account in self.accounts {
+            let Account { keys, note, .. } = account;
+            let flag = shown(account);
             let result = match (keys.is_empty(), note) {
                 (false, None) => keys.join(", "),
                 (false, Some(note)) => format!("{} ({note})", keys.join(", ")),

@@ -173,7 +173,7 @@ impl Flag {
     /// Whether one of `flags`, which are separated by spaces, is a spelling of it.
     pub fn is_among(&self, flags: &str) -> bool {
         self.names()
-            .any(|name| flags.split(' ').any(|flag| flag == name))
+            .any(|name| flags.split_whitespace().any(|flag| flag == name))
     }
 }
 
