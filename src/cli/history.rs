@@ -141,10 +141,12 @@ fn build(args: &HistoryArgs, folders: &[PathBuf], page_folder: &Path) -> History
                 link: link(page_folder, &folder.join("report.html")),
                 results,
                 plan: fs::read_to_string(folder.join("plan.yaml")).unwrap_or_default(),
+                work: 0,
             }),
             Err(why) => left_out.push((name, why)),
         }
     }
+    number_works(&mut runs);
     let measures = match args.metrics.as_slice() {
         [] => DEFAULT_MEASURES.to_vec(),
         selected => select_measures(selected),
@@ -156,6 +158,31 @@ fn build(args: &HistoryArgs, folders: &[PathBuf], page_folder: &Path) -> History
         max_regression: args.max_regression,
     };
     History::new(runs, left_out, options)
+}
+
+/// Fields of the target that name another system, although a comparison of two runs may differ in them.
+const SYSTEM: [&str; 2] = ["target.url", "target.local"];
+
+/// Numbers the work of each run: that of an earlier run if their plans differ in nothing that changes the work or the target.
+fn number_works(runs: &mut [HistoryRun]) {
+    let mut works: Vec<String> = Vec::new();
+    for run in runs {
+        let is_same = |plan: &String| {
+            let changes = |found: &Difference| {
+                let is_within = |field: &&str| {
+                    let rest = found.path.strip_prefix(field);
+                    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+                };
+                !found.harmless || SYSTEM.iter().any(is_within)
+            };
+            *plan == run.plan
+                || differences(plan, &run.plan).is_ok_and(|found| !found.iter().any(changes))
+        };
+        run.work = works.iter().position(is_same).unwrap_or(works.len());
+        if run.work == works.len() {
+            works.push(run.plan.clone());
+        }
+    }
 }
 
 /// The results of a run, or why it is left out.

@@ -154,6 +154,16 @@ pub struct HistoryRun {
     pub results: Results,
     /// plan.yaml; empty if there is none.
     pub plan: String,
+    /// The number of its work: runs with the same one did the same work on the same target.
+    pub work: usize,
+}
+
+impl HistoryRun {
+    /// `2026-01-31 02:00`.
+    pub fn date(&self) -> String {
+        let text = &self.results.started_at;
+        text.get(..16).unwrap_or(text).replace('T', " ")
+    }
 }
 
 /// The rules of a history.
@@ -191,6 +201,8 @@ pub struct Series {
     pub scenario: String,
     /// Case id.
     pub case: String,
+    /// The case id, with the date of the last run if later runs of the case did other work.
+    pub title: String,
     /// The measure.
     pub measure: Measure,
     /// The values, one per run that has the metric.
@@ -254,6 +266,11 @@ impl Series {
     /// The values that count.
     fn valid(&self) -> Vec<Point> {
         self.points.iter().copied().filter(|it| it.valid).collect()
+    }
+
+    /// Whether there are enough values for a test.
+    pub fn is_tested(&self) -> bool {
+        self.valid().len() > MIN_RUNS_FOR_SPREAD
     }
 
     /// Whether the latest runs are worse.
@@ -376,8 +393,7 @@ impl History {
             key(a).cmp(&key(b))
         });
         let mut series = collect_series(&runs, &options.measures);
-        let is_tested = |series: &&Series| series.valid().len() > MIN_RUNS_FOR_SPREAD;
-        let tested = series.iter().filter(is_tested).count();
+        let tested = series.iter().filter(|series| series.is_tested()).count();
         let level = options.alpha / 2.0 / tested.max(1) as f64;
         for series in &mut series {
             series.find_changes(level, &options);
@@ -397,14 +413,15 @@ impl History {
     }
 }
 
-/// The series, in the order of the newest run of each case.
+/// The series, in the order of the newest run of each case. The runs of a series did the same work.
 fn collect_series(runs: &[HistoryRun], measures: &[Measure]) -> Vec<Series> {
-    let mut keys: Vec<(&str, String)> = Vec::new();
-    let mut cases: BTreeMap<(&str, String), Vec<(usize, &ResultCase)>> = BTreeMap::new();
+    type Key<'a> = (&'a str, String, usize);
+    let mut keys: Vec<Key<'_>> = Vec::new();
+    let mut cases: BTreeMap<Key<'_>, Vec<(usize, &ResultCase)>> = BTreeMap::new();
     for (index, run) in runs.iter().enumerate().rev() {
         for case in &run.results.cases {
             let labels = serde_json::to_string(&case.labels).unwrap_or_default();
-            let key = (run.results.name.as_str(), labels);
+            let key = (run.results.name.as_str(), labels, run.work);
             if !cases.contains_key(&key) {
                 keys.push(key.clone());
             }
@@ -412,11 +429,18 @@ fn collect_series(runs: &[HistoryRun], measures: &[Measure]) -> Vec<Series> {
         }
     }
     let mut all = Vec::new();
-    for key in keys {
-        let found = cases.get(&key).map_or(&[][..], Vec::as_slice);
-        let Some((_, newest)) = found.first() else {
+    for (place, key) in keys.iter().enumerate() {
+        let found = cases.get(key).map_or(&[][..], Vec::as_slice);
+        let Some((last, newest)) = found.first() else {
             continue;
         };
+        let is_earlier = |later: &&Key<'_>| (later.0, &later.1) == (key.0, &key.1);
+        let until = keys.iter().take(place).find(is_earlier);
+        let until = until.and_then(|_| Some(runs.get(*last)?.date()));
+        let title = until.map_or_else(
+            || newest.id.clone(),
+            |date| format!("{} (until {date})", newest.id),
+        );
         for &measure in measures {
             let point = |(run, case): &(usize, &ResultCase)| {
                 // Throughputs of earlier versions include the drain and are not comparable.
@@ -436,6 +460,7 @@ fn collect_series(runs: &[HistoryRun], measures: &[Measure]) -> Vec<Series> {
                 all.push(Series {
                     scenario: key.0.to_owned(),
                     case: newest.id.clone(),
+                    title: title.clone(),
                     measure,
                     points,
                     changes: Vec::new(),
@@ -478,6 +503,7 @@ pub(crate) mod tests {
             link: None,
             results: serde_json::from_value(results).unwrap(),
             plan: String::new(),
+            work: 0,
         }
     }
 
@@ -536,6 +562,27 @@ pub(crate) mod tests {
         assert_eq!(
             (point.value, point.valid, point.bound.is_some()),
             (500.0, false, true)
+        );
+    }
+
+    #[test]
+    fn runs_that_did_other_work_are_another_series() {
+        let mut runs = noisy(5, 14);
+        for run in &mut runs[7..] {
+            run.work = 1;
+            run.results.cases[0].metrics["ttft_ms"] = json!({ "p50": 300.0 });
+        }
+        let history = history(runs);
+        let ttft: Vec<&Series> = history
+            .series
+            .iter()
+            .filter(|series| series.measure.metric == Metric::Ttft)
+            .collect();
+        let titles: Vec<&str> = ttft.iter().map(|series| series.title.as_str()).collect();
+        assert_eq!(titles, ["base", "base (until 2026-01-01 00:00)"]);
+        assert!(
+            ttft.iter()
+                .all(|series| series.points.len() == 7 && series.changes.is_empty())
         );
     }
 

@@ -51,12 +51,13 @@ fn summary(history: &History) -> String {
         .filter(|it| it.is_regression())
         .count();
     let changes: usize = history.series.iter().map(|it| it.changes.len()).sum();
-    let short = match history.tested {
-        0 => format!(
-            ". A test needs {} valid runs of a case",
-            MIN_RUNS_FOR_SPREAD + 1
+    let runs = MIN_RUNS_FOR_SPREAD + 1;
+    let short = match history.series.len() - history.tested {
+        0 => String::new(),
+        _ if history.tested == 0 => format!(". A test needs {runs} valid runs of the same work"),
+        untested => format!(
+            ". {untested} of the series are not tested: a test needs {runs} valid runs of the same work"
         ),
-        _ => String::new(),
     };
     format!(
         "{}, {}: {}, {} in the latest {}{short}",
@@ -89,14 +90,12 @@ fn explanation(history: &History) -> String {
     )
 }
 
-/// `2026-01-31 02:00`.
-fn date(run: &HistoryRun) -> String {
-    let text = &run.results.started_at;
-    text.get(..16).unwrap_or(text).replace('T', " ")
-}
-
 fn date_at(history: &History, index: usize) -> String {
-    history.runs.get(index).map(date).unwrap_or_default()
+    history
+        .runs
+        .get(index)
+        .map(HistoryRun::date)
+        .unwrap_or_default()
 }
 
 /// `+12.3%`, or `+1.20 pp` for a share.
@@ -113,6 +112,14 @@ fn finding(series: &Series, change: &Change) -> (&'static str, Emphasis) {
         _ if change.is_regression => ("REGRESSION", Emphasis::Fail),
         worse if worse > 0.0 => ("worse", Emphasis::Inconclusive),
         _ => ("better", Emphasis::Pass),
+    }
+}
+
+/// The finding on a series without a change.
+fn unchanged(series: &Series) -> &'static str {
+    match series.is_tested() {
+        true => "no change",
+        false => "not tested",
     }
 }
 
@@ -196,8 +203,10 @@ fn series_table(history: &History, shown: &[&Series]) -> Table {
     let row = |series: &&Series| {
         let unit = series.measure.metric.unit();
         let change = series.changes.last();
-        let (finding, emphasis) =
-            change.map_or(("no change", Emphasis::Muted), |it| finding(series, it));
+        let (finding, emphasis) = match change {
+            Some(change) => finding(series, change),
+            None => (unchanged(series), Emphasis::Muted),
+        };
         let latest = series.points.last().map(|point| point.value);
         let level = series.levels().last().map(|level| level.2);
         let shown = |number: Option<f64>| {
@@ -209,7 +218,7 @@ fn series_table(history: &History, shown: &[&Series]) -> Table {
         Row::new(vec![
             Cell::prose(finding).emphasized(emphasis),
             Cell::prose(&series.scenario),
-            Cell::code(&series.case),
+            Cell::code(&series.title),
             Cell::code(&with_direction(series.measure)),
             Cell::count(series.points.len() as u64),
             shown(latest),
@@ -252,8 +261,8 @@ fn change_table(history: &History, anchors: &[(&str, &str)]) -> Table {
             mark(finding, emphasis),
             Cell::prose(&series.scenario),
             place.map_or_else(
-                || Cell::code(&series.case),
-                |it| Cell::case(it, &series.case),
+                || Cell::code(&series.title),
+                |it| Cell::case(it, &series.title),
             ),
             Cell::code(&with_direction(series.measure)),
             Cell::prose(&date_at(history, change.first)),
@@ -297,7 +306,7 @@ fn places(history: &History, plans: &PlanDifferences) -> Vec<Place> {
 
 /// Scenario and case.
 fn key(series: &Series) -> (&str, &str) {
-    (&series.scenario, &series.case)
+    (&series.scenario, &series.title)
 }
 
 /// The history as JSON, indented, with a final newline. Shares are 0..=1.
@@ -323,7 +332,7 @@ pub fn json(history: &History, plans: &PlanDifferences) -> Result<String, ViewEr
     };
     let series = |series: &Series| {
         json!({
-            "name": series.scenario, "case": series.case, "metric": series.measure.to_string(), "unit": series.measure.metric.unit(),
+            "name": series.scenario, "case": series.case, "title": series.title, "tested": series.is_tested(), "metric": series.measure.to_string(), "unit": series.measure.metric.unit(),
             "better": if series.measure.metric.higher_is_better() { "higher" } else { "lower" },
             "points": series.points.iter().map(|it| json!({ "run": it.run, "value": it.value, "bound": it.bound, "valid": it.valid }))
                 .collect::<Vec<_>>(),
@@ -380,6 +389,7 @@ struct Trend {
     latest: String,
     /// The last change.
     change: String,
+    unchanged: &'static str,
     tone: &'static str,
     symbol: &'static str,
     svg: String,
@@ -408,7 +418,7 @@ impl RunLine {
     fn new(run: &HistoryRun) -> RunLine {
         let labels = run.results.labels.iter();
         RunLine {
-            date: date(run),
+            date: run.date(),
             folder: run.folder.clone(),
             link: run.link.clone(),
             verdict: run.results.verdict.clone(),
@@ -490,7 +500,7 @@ fn subject(history: &History) -> Vec<String> {
     let labels = labels.map(|(name, value)| format!("latest {name} {value}"));
     [
         counted(history.runs.len(), "run"),
-        format!("{} to {} UTC", date(first), date(last)),
+        format!("{} to {} UTC", first.date(), last.date()),
     ]
     .into_iter()
     .chain(labels)
@@ -509,7 +519,7 @@ fn tiles(history: &History, cases: &[(&str, &str)]) -> Vec<Tile> {
         let (_, emphasis) = finding(series, change);
         let unit = series.measure.metric.unit();
         let id = if cases.len() > 1 {
-            format!("{}, ", series.case)
+            format!("{}, ", series.title)
         } else {
             String::new()
         };
@@ -546,6 +556,7 @@ fn trend(history: &History, series: &Series, has_links: bool) -> Trend {
         change: change.map_or_else(String::new, |it| {
             format!("{} since {}", size(series, it), date_at(history, it.first))
         }),
+        unchanged: unchanged(series),
         tone: emphasis.class(),
         symbol: match emphasis {
             Emphasis::Inconclusive => "",
@@ -585,6 +596,7 @@ mod tests {
                 link: Some(format!("chat/{index}/report.html")),
                 results: serde_json::from_value(results).unwrap(),
                 plan: String::new(),
+                work: 0,
             }
         };
         let options = HistoryOptions {
@@ -645,7 +657,7 @@ mod tests {
             run.results.verdict = attack.to_owned();
         }
         for series in &mut history.series {
-            series.case = attack.to_owned();
+            series.title = attack.to_owned();
         }
         let html = html(&history, &PlanDifferences::new()).unwrap();
         assert!(html.contains("default-src 'none'") && html.contains("&lt;script&gt;alert(1)"));
@@ -674,7 +686,7 @@ mod tests {
         let few = table(&self::history(&[100.0; 3], |_| String::new()), None, false);
         assert!(
             few.contains("INCONCLUSIVE: 3 runs")
-                && few.contains("A test needs 6 valid runs of a case"),
+                && few.contains("A test needs 6 valid runs of the same work"),
             "{few}"
         );
     }

@@ -1,7 +1,7 @@
 //! The chart of a series as SVG: a point per run with a link to its report, the levels, and the changes.
 
 use crate::format::value;
-use crate::history::{date, finding, size};
+use crate::history::{finding, size};
 use llmscen_core::history::{History, HistoryRun, Point, Series};
 use minijinja::HtmlEscape;
 use std::fmt::Write;
@@ -91,7 +91,7 @@ fn draw_axes(svg: &mut String, history: &History, series: &Series, scale: &Scale
         );
     }
     let day = |run: Option<&HistoryRun>| {
-        run.map(|it| date(it).get(..10).unwrap_or_default().to_owned())
+        run.map(|it| it.date().get(..10).unwrap_or_default().to_owned())
             .unwrap_or_default()
     };
     let mut tick = |x: f64, anchor: &str, text: String| {
@@ -165,7 +165,7 @@ fn draw_point(
     let invalid = if point.valid { "" } else { ", invalid" };
     let title = format!(
         "{}: {}{invalid}{labels}",
-        date(run),
+        run.date(),
         value(point.value, series.measure.metric.unit())
     );
     let title = HtmlEscape(&title).to_string();
