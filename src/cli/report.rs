@@ -71,7 +71,7 @@ pub fn report(args: &ReportArgs, env: &BTreeMap<String, String>, terminal: &mut 
         slo.as_ref(),
         args.results.inconclusive.junit_result(),
     ) {
-        Ok(report) => {
+        Ok((report, folder)) => {
             print_report(&report, folder.path(), None, &args.results, terminal);
             let changed = report
                 .manifest
@@ -119,13 +119,14 @@ impl<E: Into<RunError>> From<E> for Failure {
     }
 }
 
-/// Completes an interrupted run, whose tables are not written yet; renders a complete one again.
+/// Completes an interrupted run, whose tables are not written yet; renders a complete one again. Returns the report and its folder: a
+/// judgment by other limits is written beside the stored one, never over it.
 fn rebuild_report(
     plan: &mut Plan,
     folder: &RunDir,
     slo: Option<&SloOverride<'_>>,
     inconclusive: Inconclusive,
-) -> Result<Report, Failure> {
+) -> Result<(Report, RunDir), Failure> {
     let interrupted = !folder.is_complete()?;
     let (table, manifest) = recover(plan, folder)?;
     let report = match interrupted {
@@ -137,29 +138,27 @@ fn rebuild_report(
     }
     // A crash may have left the journal behind.
     folder.remove(journal::FILE)?;
-    let report = match slo {
-        // The stored run keeps its objectives: only this report uses others.
-        Some(slo) => {
-            replace_objectives(plan, slo, &manifest).map_err(Failure::SloMismatch)?;
-            let mut report = summarize(plan, &table, &manifest);
-            report.manifest.notes.push(format!(
-                "judged against `slo` from `{}` (--slo), not from the original scenario",
-                slo.path.display()
-            ));
-            report
+    let Some(slo) = slo else {
+        let mut report = report;
+        if !interrupted {
+            let changed = describe_changed_verdicts(folder, &report);
+            report.manifest.notes.extend(changed);
+            render(plan, &table, &report, folder, inconclusive)?;
         }
-        None if interrupted => return Ok(report),
-        None => {
-            let mut report = report;
-            report
-                .manifest
-                .notes
-                .extend(describe_changed_verdicts(folder, &report));
-            report
-        }
+        return Ok((report, folder.clone()));
     };
-    render(plan, &table, &report, folder, inconclusive)?;
-    Ok(report)
+    replace_objectives(plan, slo, &manifest).map_err(Failure::SloMismatch)?;
+    let mut report = summarize(plan, &table, &manifest);
+    report.manifest.notes.push(format!(
+        "judged against `slo` from `{}` (--slo), not from the original scenario",
+        slo.path.display()
+    ));
+    let name = slo.path.file_stem().unwrap_or_default();
+    let judged = folder.judged(&name.to_string_lossy());
+    // Records do not depend on limits.
+    plan.report.store.clear();
+    render(plan, &table, &report, &judged, inconclusive)?;
+    Ok((report, judged))
 }
 
 /// Prefix of the note about changed verdicts.

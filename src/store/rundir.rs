@@ -57,6 +57,8 @@ const OTHERS: &[&str] = &[
     DATABASE,
 ];
 const CHARTS: &str = "charts";
+/// The folder of judgments by other limits.
+const JUDGED: &str = "slo";
 /// Maximum number of runs of one scenario that start in the same second.
 const MAX_RUNS_PER_SECOND: u32 = 1000;
 
@@ -241,6 +243,14 @@ impl RunDir {
     /// Path of one of its files, such as `report.md` or `charts/ttft_cdf.png`.
     pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
+    }
+
+    /// The folder within this one for the reports of a judgment by other limits.
+    pub fn judged(&self, name: &str) -> RunDir {
+        RunDir {
+            path: self.path.join(JUDGED).join(name),
+            ..self.clone()
+        }
     }
 
     /// The same folder, with secrets removed from the text files written to it.
