@@ -6,7 +6,7 @@ use crate::search::{
 };
 use crate::table::{Cell, Column, Row, Table};
 use llmscen_core::check::{Check, Ruling};
-use llmscen_core::label::Labels;
+use llmscen_core::label::{Labels, VARIANT};
 use llmscen_core::metric::Metric;
 use llmscen_core::report::{CaseReport, Report};
 use llmscen_core::schedule::search::MASS;
@@ -44,6 +44,8 @@ pub(super) struct Capacity<'a> {
     pub(super) gpus: Option<f64>,
     /// Its search, if it has one.
     search: Option<&'a SearchReport>,
+    /// The number of its work, for ladders: only configurations of the same work are ranked against each other.
+    work: usize,
 }
 
 impl Capacity<'_> {
@@ -58,7 +60,7 @@ impl Capacity<'_> {
     /// The group of candidates that it belongs to, and where it is in it: by how far it came.
     fn place(&self) -> (usize, usize) {
         let Some(candidacy) = self.search.and_then(|search| search.candidacy.as_ref()) else {
-            return (0, 0);
+            return (self.work, 0);
         };
         let rung = candidacy.standings.last().map_or(0, |last| last.rung);
         let place = match &candidacy.fate {
@@ -129,7 +131,11 @@ pub(super) fn capacities(report: &Report) -> Option<Capacities<'_>> {
         [] => of_ladders(report),
         searches => of_searches(report, searches),
     };
-    if ranked.len() < 2 {
+    if ranked.len() < 2
+        || ranked
+            .iter()
+            .all(|one| one.search.is_none() && one.value.is_none())
+    {
         return None;
     }
     let per_gpu = ranked.iter().all(|capacity| capacity.gpus.is_some());
@@ -263,7 +269,10 @@ pub(super) fn table(report: &Report) -> Table {
         let mut cells = Vec::new();
         cells.extend(of_group.map(|labels| Cell::prose(&short_name(labels))));
         cells.extend([
-            Cell::count(rank),
+            match capacity.value {
+                Some(_) => Cell::count(rank),
+                None => Cell::prose(ABSENT),
+            },
             Cell::prose(&short_name(&capacity.labels_besides(of_group))),
             amount(capacity.value),
             Cell::prose(&capacity.range),
@@ -375,6 +384,7 @@ fn of_searches<'a>(
             case,
             gpus: gpus.or_else(|| gpus_of(case?)),
             search: Some(search),
+            work: 0,
         }
     };
     let is_ranked =
@@ -429,45 +439,97 @@ fn of_ladders(report: &Report) -> (String, &'static str, Vec<Capacity<'_>>) {
         return none();
     }
     let unit = if axis == "rate" { "/s" } else { "" };
-    let capacities = groups
-        .into_iter()
-        .map(|(labels, cases)| of_ladder(labels, cases, unit))
-        .collect();
+    let mut works: Vec<Labels> = Vec::new();
+    let mut capacities = Vec::new();
+    for (labels, cases) in groups {
+        let of_work = labels.0.iter().filter(|(path, _)| !names_system(path));
+        let of_work = Labels(of_work.cloned().collect());
+        let work = works.iter().position(|known| *known == of_work);
+        let work = work.unwrap_or(works.len());
+        if work == works.len() {
+            works.push(of_work);
+        }
+        capacities.push(of_ladder(labels, cases, unit, work));
+    }
     (format!("maximum {axis}"), unit, capacities)
 }
 
+/// Whether a swept field is of the system under test and not of the work.
+fn names_system(path: &str) -> bool {
+    path == VARIANT || path.starts_with("target.")
+}
+
+/// An open loop serves its rate if its throughput is at least this share of the rate.
+const SERVED: f64 = 0.9;
+
+/// Why a case does not pass, as text after its load; None if it does. Objectives that are easier to meet with more load are not among
+/// the reasons.
+fn obstacle(case: &CaseReport, unit: &str) -> Option<String> {
+    let worst = case
+        .verdicts
+        .iter()
+        .filter(|verdict| !verdict.check.is_easier_with_load())
+        .map(|verdict| verdict.ruling)
+        .max_by_key(|ruling| match ruling {
+            Ruling::Pass => 0,
+            Ruling::Inconclusive => 1,
+            Ruling::Invalid => 2,
+            Ruling::Fail => 3,
+        });
+    let throughput = case.scalars.get(&Metric::RequestThroughput).copied();
+    let offered = case.load_value.filter(|_| case.load_axis == "rate");
+    let unserved = offered
+        .zip(throughput)
+        .filter(|(offered, served)| *served < SERVED * offered);
+    match (worst, unserved) {
+        _ if case.counts.scheduled == 0 => Some("was not measured".to_owned()),
+        (Some(Ruling::Fail), _) => Some("does not pass".to_owned()),
+        (Some(Ruling::Invalid), _) => Some("is invalid".to_owned()),
+        (Some(Ruling::Inconclusive), _) => Some("is inconclusive".to_owned()),
+        (_, Some((_, served))) => Some(format!(
+            "was not served: {}{unit}",
+            plain_number(round(served))
+        )),
+        (_, None) => None,
+    }
+}
+
+/// Rounds to one decimal.
+fn round(number: f64) -> f64 {
+    (number * 10.0).round() / 10.0
+}
+
 /// The largest load of a ladder up to which all cases pass. Objectives that are easier to meet with more load are judged there.
-fn of_ladder<'a>(labels: Labels, mut cases: Vec<&'a CaseReport>, unit: &str) -> Capacity<'a> {
+fn of_ladder<'a>(
+    labels: Labels,
+    mut cases: Vec<&'a CaseReport>,
+    unit: &str,
+    work: usize,
+) -> Capacity<'a> {
     let load = |case: &CaseReport| case.load_value.unwrap_or_default();
     cases.sort_by(|a, b| load(a).total_cmp(&load(b)));
-    let unmet = |case: &'a CaseReport, is_easier: bool| {
+    let unmet = |case: &'a CaseReport| {
         let verdicts = case.verdicts.iter();
         verdicts
-            .filter(|verdict| verdict.ruling != Ruling::Pass)
-            .filter(move |verdict| verdict.check.is_easier_with_load() == is_easier)
+            .filter(|verdict| verdict.ruling != Ruling::Pass && verdict.check.is_easier_with_load())
     };
-    let passes = |case: &&&'a CaseReport| unmet(case, false).next().is_none();
+    let passes = |case: &&&'a CaseReport| obstacle(case, unit).is_none();
     let passed = cases.iter().take_while(passes).count();
     let best = passed.checked_sub(1).and_then(|at| cases.get(at)).copied();
-    let text = |case: Option<&&CaseReport>| {
-        case.map_or_else(String::new, |case| {
-            format!("{}{unit}", plain_number(load(case)))
-        })
-    };
-    let range = match (best, cases.get(passed)) {
-        (_, Some(next)) if next.counts.scheduled == 0 => {
-            format!("{} was not measured", text(Some(next)))
-        }
-        (None, next) => format!("{} does not pass", text(next)),
-        (Some(_), None) if cases.iter().all(|case| unmet(case, true).next().is_none()) => {
+    let range = match cases.get(passed) {
+        Some(next) => format!(
+            "{}{unit} {}",
+            plain_number(load(next)),
+            obstacle(next, unit).unwrap_or_default()
+        ),
+        None if cases.iter().all(|case| unmet(case).next().is_none()) => {
             "the whole ladder passes".to_owned()
         }
-        (Some(_), None) => "the end of the ladder".to_owned(),
-        (Some(_), next) => format!("{} does not pass", text(next)),
+        None => "the end of the ladder".to_owned(),
     };
     let unmet: Vec<String> = best
         .into_iter()
-        .flat_map(|case| unmet(case, true))
+        .flat_map(unmet)
         .map(|verdict| not_met_there(&verdict.check, verdict.ruling))
         .collect();
     let case = best.or(cases.first().copied());
@@ -481,6 +543,7 @@ fn of_ladder<'a>(labels: Labels, mut cases: Vec<&'a CaseReport>, unit: &str) -> 
         case,
         gpus: case.and_then(gpus_of),
         search: None,
+        work,
     }
 }
 
@@ -489,7 +552,7 @@ mod tests {
     use super::*;
     use crate::fixture::{observed, report_of, two_groups};
     use llmscen_core::check::{Subject, Verdict};
-    use llmscen_core::label::{Scalar, VARIANT};
+    use llmscen_core::label::Scalar;
     use llmscen_core::report::RunVerdict;
 
     /// A case of a variant on so many GPUs.
@@ -537,7 +600,7 @@ mod tests {
         assert_eq!(
             rows,
             [
-                ["1", "tp2", "8", "16 does not pass", "2", "4", "200 tok/s"],
+                ["1", "tp2", "8", "16 is inconclusive", "2", "4", "200 tok/s"],
                 [
                     "2",
                     "tp8",
@@ -547,10 +610,59 @@ mod tests {
                     "2",
                     "50 tok/s"
                 ],
-                ["3", "tp1", "n/a", "8 does not pass", "1", "n/a", "n/a"],
+                ["n/a", "tp1", "n/a", "8 does not pass", "1", "n/a", "n/a"],
             ],
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_rate_that_was_not_served_is_no_capacity_and_other_work_is_not_ranked_against() {
+        let at_rate = |name: &str, work: &str, rate: i64, served: f64| {
+            let mut case = case(name, rate, Ruling::Pass, 1.0);
+            case.load_axis = "rate";
+            case.labels = Labels(vec![
+                (work.to_owned(), Scalar::Text(name.to_owned())),
+                ("load.rate".to_owned(), Scalar::Text(format!("{rate}/s"))),
+            ]);
+            case.scalars.insert(Metric::RequestThroughput, served);
+            case
+        };
+        let report = |work: &str| {
+            let cases = vec![
+                at_rate("a", work, 8, 8.0),
+                at_rate("a", work, 64, 23.94),
+                at_rate("b", work, 8, 8.0),
+                at_rate("b", work, 64, 63.0),
+            ];
+            rows(&table(&report_of(cases, RunVerdict::Pass, 1)))
+        };
+        let ranks = |rows: &[Vec<String>]| -> Vec<String> {
+            rows.iter().map(|row| row[..4].join(" ")).collect()
+        };
+        assert_eq!(
+            ranks(&report(VARIANT)),
+            [
+                "1 b 64/s the whole ladder passes",
+                "2 a 8/s 64/s was not served: 23.9/s",
+            ]
+        );
+        let of_work = report("dataset.tokens");
+        assert!(of_work.iter().all(|row| row[1] == "1"), "{of_work:?}");
+        let mut unknown = report_of(
+            vec![
+                case("x", 8, Ruling::Invalid, 1.0),
+                case("x", 16, Ruling::Invalid, 1.0),
+                case("y", 8, Ruling::Inconclusive, 1.0),
+                case("y", 16, Ruling::Inconclusive, 1.0),
+            ],
+            RunVerdict::Invalid,
+            1,
+        );
+        assert!(rows(&table(&unknown)).is_empty());
+        unknown.cases[2].verdicts[0].ruling = Ruling::Pass;
+        let some = rows(&table(&unknown));
+        assert_eq!(some[1][..4].join(" "), "n/a x n/a 8 is invalid");
     }
 
     /// The rows of a table, without its head.

@@ -383,8 +383,20 @@ fn check_tag(
             );
             return;
         }
-        // Groups in the data are not known yet, entries of a mix are.
-        "group" if case.mix.is_empty() => return,
+        "group" if case.mix.is_empty() => match (&case.dataset.source, &case.dataset.group) {
+            // Groups in the data are not known yet.
+            (_, Some(_)) | (Source::SpeedBenchmark { .. }, _) => return,
+            (Source::Prefix { groups, .. }, None) => (
+                (value.strip_prefix("prefix-").and_then(|group| group.parse().ok()))
+                    .is_some_and(|group: u64| group < *groups && value == format!("prefix-{group}")),
+                format!("Groups are prefix-0 to prefix-{}.", groups.saturating_sub(1)),
+            ),
+            _ => (
+                false,
+                "A request has a group with a `mix`, `kind: prefix`, or rows with `dataset.group`."
+                    .to_owned(),
+            ),
+        },
         "group" => {
             let names = case.mix.iter().map(|entry| entry.name.as_str());
             (
