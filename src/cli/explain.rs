@@ -122,7 +122,7 @@ fn text(topic: &str) -> Option<String> {
         return Some(format!("{word}\n  {meaning}\n\n  to do     {action}"));
     }
     let lower = name.to_lowercase();
-    if let Some(metric) = Metric::parse(&lower) {
+    if let Some(metric) = Metric::parse(&lower).or_else(|| Metric::of_other_tools(&lower)) {
         return Some(metric_text(metric));
     }
     // `ttft.p95`: the metric, then the statistic.

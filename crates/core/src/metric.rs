@@ -357,6 +357,24 @@ impl Metric {
         }
     }
 
+    /// The metric that other tools, and papers, call so.
+    pub fn of_other_tools(word: &str) -> Option<Metric> {
+        Some(
+            match word.to_lowercase().replace([' ', '-'], "_").as_str() {
+                "time_to_first_token" => Metric::Ttft,
+                "time_per_output_token" => Metric::Tpot,
+                "inter_token_latency" | "icl" => Metric::Itl,
+                "latency" | "request_latency" | "e2el" | "end_to_end_latency" => Metric::E2e,
+                "tps" | "throughput" | "token_throughput" | "output_token_throughput" => {
+                    Metric::OutputTps
+                }
+                "rps" | "qps" | "requests_per_second" => Metric::RequestThroughput,
+                "errors" | "failures" | "failure_rate" => Metric::ErrorRate,
+                _ => return None,
+            },
+        )
+    }
+
     /// Parses [`Metric::name`].
     pub fn parse(name: &str) -> Option<Metric> {
         Metric::ALL

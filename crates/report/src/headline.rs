@@ -395,6 +395,11 @@ pub(crate) fn validity(report: &Report) -> Option<(Emphasis, String)> {
         _ => format!(" ({})", facts.join(", ")),
     };
     let all = report.cases.len();
+    if cases().all(|case| case.counts.ok == 0) {
+        let text =
+            format!("Measurement: no request succeeded, so there is nothing to judge{facts}.");
+        return Some((Emphasis::Muted, text));
+    }
     Some(match (invalid, delayed) {
         (0, 0) => (Emphasis::Pass, format!("Measurement: valid{facts}.")),
         (0, _) => (

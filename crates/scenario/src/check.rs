@@ -154,14 +154,7 @@ fn parse_metric(name: &str, at: Range<usize>, cursor: &Cursor<'_>) -> Result<Met
     if let Some(metric) = Metric::parse(name) {
         return Ok(metric);
     }
-    let names = Metric::ALL
-        .iter()
-        .map(|metric| metric.name())
-        .chain(["goodput(…)", "finish{…}.share"]);
-    let exist = format!(
-        "Metrics are {}, and signals such as `server.waiting`.",
-        list(names, "and")
-    );
+    let exist = "Most limits are on `ttft`, `tpot`, `e2e`, `output_tps`, `error_rate` or `goodput(…)`. The page of metrics lists all, and signals such as `server.waiting`.";
     if name.is_empty() {
         let at = at.start..at.start + cursor.width();
         return Err(
@@ -177,7 +170,9 @@ fn parse_metric(name: &str, at: Range<usize>, cursor: &Cursor<'_>) -> Result<Met
         .iter()
         .find(|metric| metric.column() == name)
         .map(|metric| metric.name());
-    let meant = column.or_else(|| nearest(name, Metric::ALL.iter().map(|metric| metric.name())));
+    let meant = column
+        .or_else(|| Metric::of_other_tools(name).map(|metric| metric.name()))
+        .or_else(|| nearest(name, Metric::ALL.iter().map(|metric| metric.name())));
     let label = meant_or(meant, "does not exist");
     Err(CheckError::new(at, format!("unknown metric `{name}`"), label).help(exist))
 }

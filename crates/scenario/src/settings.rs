@@ -90,6 +90,59 @@ pub struct Setting {
     pub secret: bool,
 }
 
+/// Words of other tools, and the setting that they mean.
+const SYNONYMS: [(&str, &str); 42] = [
+    ("backend", "target.api"),
+    ("base_url", "target.url"),
+    ("endpoint", "target.url"),
+    ("host", "target.url"),
+    ("urls", "target.url"),
+    ("models", "target.model"),
+    ("model_name", "target.model"),
+    ("served_model_name", "target.model"),
+    ("token", "target.api_key"),
+    ("timeout", "target.timeouts.total"),
+    ("request_timeout", "target.timeouts.total"),
+    ("qps", "load.rate"),
+    ("rps", "load.rate"),
+    ("request_rate", "load.rate"),
+    ("burstiness", "load.arrivals"),
+    ("arrival_pattern", "load.arrivals"),
+    ("vus", "load.concurrency"),
+    ("users", "load.concurrency"),
+    ("num_users", "load.concurrency"),
+    ("parallel", "load.concurrency"),
+    ("max_concurrency", "load.concurrency"),
+    ("num_prompts", "load.requests"),
+    ("num_requests", "load.requests"),
+    ("request_count", "load.requests"),
+    ("max_requests", "load.requests"),
+    ("iterations", "load.requests"),
+    ("max_seconds", "load.duration"),
+    ("ramp_up", "load.stages"),
+    ("rampup", "load.stages"),
+    ("isl", "dataset.tokens"),
+    ("input_len", "dataset.tokens"),
+    ("input_tokens", "dataset.tokens"),
+    ("random_input_len", "dataset.tokens"),
+    ("num_turns", "dataset.turns.count"),
+    ("osl", "request.max_tokens"),
+    ("output_len", "request.max_tokens"),
+    ("output_tokens", "request.max_tokens"),
+    ("random_output_len", "request.max_tokens"),
+    ("max_new_tokens", "request.max_tokens"),
+    ("max_completion_tokens", "request.max_tokens"),
+    ("streaming", "request.stream"),
+    ("goodput", "slo"),
+];
+
+/// The path of the setting that another tool has under this name.
+pub(crate) fn synonym(name: &str) -> Option<&'static str> {
+    let name = name.to_lowercase().replace('-', "_");
+    let found = SYNONYMS.iter().find(|(word, _)| *word == name);
+    found.map(|(_, path)| *path)
+}
+
 /// The setting whose path, or its last segment, is `name`; the one with the shortest path first; `-` and `_` are equal. With
 /// `fuzzy` also a similar one.
 pub fn setting_named(name: &str, fuzzy: bool) -> Option<Setting> {
@@ -139,6 +192,20 @@ fn collect(table: &'static Block, prefix: &str, found: &mut Vec<Setting>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_synonym_means_a_setting_and_is_none() {
+        for (word, path) in SYNONYMS {
+            assert!(
+                crate::reference::field_help(path).is_some(),
+                "{word}: {path}"
+            );
+            let parent = path.rsplit_once('.').map_or("", |(parent, _)| parent);
+            let same = format!("{parent}.{word}");
+            assert!(crate::reference::field_help(&same).is_none(), "{word}");
+        }
+        assert_eq!(synonym("Max-Concurrency"), Some("load.concurrency"));
+    }
 
     #[test]
     fn settings_are_flat_and_independent_of_the_checkout() {

@@ -5,6 +5,7 @@ use crate::fault::{Mistake, Review};
 use crate::files;
 use crate::schema_table::{Block, Field, Kind};
 use crate::sections::remote_data;
+use crate::settings::{setting_named, synonym};
 use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Entry, Node, Span};
 use crate::values::describe_actual;
@@ -141,8 +142,18 @@ fn unknown_key(entry: &Entry, table: &'static Block, owner: &str) -> Mistake {
         let mistake = Mistake::new(entry.key_at, message, "a key of earlier versions");
         return mistake.help(format!("Write `{now}: {value}`."));
     }
-    if let Some(meant) = nearest(&entry.key, table.names()) {
+    if let Some(meant) = meant_key(&entry.key, table) {
         return Mistake::new(entry.key_at, message, format!("did you mean `{meant}`?"));
+    }
+    let elsewhere = synonym(&entry.key).map(str::to_owned);
+    // The keys of smaller blocks have common names.
+    let is_of_section = |path: &String| path.matches('.').count() == 1;
+    let elsewhere = elsewhere.or_else(|| {
+        let setting = setting_named(&entry.key, false)?;
+        Some(setting.path).filter(is_of_section)
+    });
+    if let Some(path) = elsewhere {
+        return Mistake::new(entry.key_at, message, format!("did you mean `{path}`?"));
     }
     if entry.value.is_null() && entry.key.bytes().all(|byte| byte.is_ascii_digit()) {
         let mistake = Mistake::new(entry.key_at, message, "a comma begins a new key here");
@@ -153,6 +164,13 @@ fn unknown_key(entry: &Entry, table: &'static Block, owner: &str) -> Mistake {
         "Keys of {owner} are {}.",
         list(table.names(), "and")
     ))
+}
+
+/// The key of a table that an unknown one means: what another tool calls so, or a similar one.
+fn meant_key(key: &str, table: &'static Block) -> Option<&'static str> {
+    let of_tool = synonym(key).and_then(|path| path.rsplit('.').next());
+    let of_tool = of_tool.filter(|name| table.field(name).is_some());
+    of_tool.or_else(|| nearest(key, table.names()))
 }
 
 /// Maximum number of unknown keys that are compared with missing ones.
@@ -167,7 +185,7 @@ fn missing(node: &Node, table: &'static Block, owner: &str, at: Span, review: &m
             .filter(|entry| table.field(&entry.key).is_none())
             .take(MOST_STRANGE);
         unknown
-            .filter_map(|entry| nearest(&entry.key, table.names()))
+            .filter_map(|entry| meant_key(&entry.key, table))
             .collect::<Vec<&str>>()
     };
     let resembled = std::cell::LazyCell::new(resembled);
@@ -364,7 +382,15 @@ pub(crate) fn not_yet(at: Span, word: &str) -> Mistake {
 
 fn items(entry: &Entry, kind: &'static Kind, review: &mut Review) {
     if !matches!(entry.value.data, Data::List(_)) {
-        return review.push(must_be(entry, "a list"));
+        let mistake = must_be(entry, "a list");
+        let text = entry
+            .value
+            .text()
+            .filter(|text| !text.contains(['"', '\n']));
+        return review.push(match text {
+            Some(text) => mistake.help(format!("Write `{}: [\"{text}\"]`.", entry.key)),
+            None => mistake,
+        });
     }
     for item in entry.value.items() {
         value(
