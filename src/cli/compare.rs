@@ -315,6 +315,9 @@ pub fn select_measures(args: &[Measures]) -> Vec<Measure> {
     unique
 }
 
+/// A terminal shows at most this many notes.
+const MAX_NOTES: usize = 10;
+
 fn print_comparison(
     comparison: &Comparison,
     args: &CompareArgs,
@@ -343,9 +346,12 @@ fn print_comparison(
         _ => terminal.print_raw(&text),
     }
     if matches!(args.format, Format::Table | Format::Csv | Format::Tsv) {
-        notes(comparison)
-            .iter()
-            .for_each(|note| terminal.status(&format!("note: {note}")));
+        let notes = notes(comparison);
+        let shown = notes.iter().take(MAX_NOTES);
+        shown.for_each(|note| terminal.status(&format!("note: {note}")));
+        if let Some(more) = notes.len().checked_sub(MAX_NOTES).filter(|more| *more > 0) {
+            terminal.status(&format!("note: and {more} more; `--format md` has all"));
+        }
     }
     let Some(folder) = folder else { return Ok(()) };
     let charts = comparison_charts(comparison)?;

@@ -262,6 +262,43 @@ fn plan_differences(history: &History) -> PlanDifferences {
 mod tests {
     use super::*;
 
+    fn run_of(plan: &str) -> HistoryRun {
+        let results = serde_json::json!({
+            "name": "chat", "run_id": "r", "tool_version": "1", "started_at": "2026-01-01T00:00:00Z", "verdict": "pass",
+            "interrupted": false, "machine": llmscen_core::manifest::Machine::default(), "targets": {}, "cases": [],
+        });
+        HistoryRun {
+            folder: String::new(),
+            link: None,
+            results: serde_json::from_value(results).unwrap(),
+            plan: plan.to_owned(),
+            work: 0,
+        }
+    }
+
+    #[test]
+    fn runs_have_one_work_if_neither_their_work_nor_their_target_differs() {
+        let plan = |url: &str, model: &str, seed: u32, limit: &str, users: u32| {
+            format!(
+                "name: chat\ntarget: {{ url: {url}, model: {model} }}\nseed: {seed}\nslo: [ {limit} ]\nload: {{ concurrency: {users} }}\n"
+            )
+        };
+        let plans = [
+            plan("a", "m", 1, "ttft.p95 < 1s", 4),
+            plan("a", "m", 2, "ttft.p95 < 2s", 4),
+            plan("b", "m", 1, "ttft.p95 < 1s", 4),
+            plan("a", "n", 1, "ttft.p95 < 1s", 4),
+            plan("a", "m", 1, "ttft.p95 < 1s", 8),
+            String::new(),
+            plan("b", "m", 3, "ttft.p95 < 1s", 4),
+            "not: [a plan".to_owned(),
+        ];
+        let mut runs: Vec<HistoryRun> = plans.iter().map(|plan| run_of(plan)).collect();
+        number_works(&mut runs);
+        let works: Vec<usize> = runs.iter().map(|run| run.work).collect();
+        assert_eq!(works, [0, 0, 1, 2, 3, 4, 1, 5]);
+    }
+
     #[test]
     fn a_link_is_relative_and_escaped() {
         let root = tempfile::tempdir().unwrap();

@@ -153,8 +153,7 @@ fn rebuild_report(
         "judged against `slo` from `{}` (--slo), not from the original scenario",
         slo.path.display()
     ));
-    let name = slo.path.file_stem().unwrap_or_default();
-    let judged = folder.judged(&name.to_string_lossy());
+    let judged = folder.judged(slo.path);
     // Records do not depend on limits.
     plan.report.store.clear();
     render(plan, &table, &report, &judged, inconclusive)?;

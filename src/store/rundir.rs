@@ -245,8 +245,14 @@ impl RunDir {
         self.path.join(name)
     }
 
-    /// The folder within this one for the reports of a judgment by other limits.
-    pub fn judged(&self, name: &str) -> RunDir {
+    /// The folder within this one for the reports of a judgment by the limits of a file.
+    pub fn judged(&self, limits: &Path) -> RunDir {
+        let stem = limits.file_stem().unwrap_or_default().to_string_lossy();
+        // `..` is no name of a folder.
+        let name = match stem.trim_start_matches('.') {
+            "" => "limits",
+            name => name,
+        };
         RunDir {
             path: self.path.join(JUDGED).join(name),
             ..self.clone()
@@ -470,6 +476,11 @@ impl RunDir {
     fn clear(&self) -> io::Result<()> {
         self.remove_charts(|_| false)?;
         self.remove_logits()?;
+        // Judgments of the records that go.
+        match fs::remove_dir_all(self.file(JUDGED)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         // The marks last: after a crash in between, the folder is still recognized as that of a run.
         files()
             .rev()

@@ -201,8 +201,12 @@ pub struct Series {
     pub scenario: String,
     /// Case id.
     pub case: String,
-    /// The case id, with the date of the last run if later runs of the case did other work.
+    /// The number of its work, see [`HistoryRun::work`].
+    pub work: usize,
+    /// The case id, with the date of its last run if later runs of the case did other work.
     pub title: String,
+    /// Whether later runs did other work, and none of the latest runs did this one.
+    pub is_ended: bool,
     /// The measure.
     pub measure: Measure,
     /// The values, one per run that has the metric.
@@ -372,7 +376,7 @@ impl Series {
                 after: self.level(new),
                 p: change.p,
                 by_latest: *by_latest,
-                is_regression: change.index + options.latest >= valid.len(),
+                is_regression: !self.is_ended && change.index + options.latest >= valid.len(),
             };
             change.is_regression &= change.worsening(self.measure.metric) > options.max_regression;
             Some(change)
@@ -392,8 +396,9 @@ impl History {
             let key = |run: &HistoryRun| (run.results.started_at.clone(), run.folder.clone());
             key(a).cmp(&key(b))
         });
-        let mut series = collect_series(&runs, &options.measures);
-        let tested = series.iter().filter(|series| series.is_tested()).count();
+        let mut series = collect_series(&runs, &options);
+        let is_counted = |series: &&Series| series.is_tested() && !series.is_ended;
+        let tested = series.iter().filter(is_counted).count();
         let level = options.alpha / 2.0 / tested.max(1) as f64;
         for series in &mut series {
             series.find_changes(level, &options);
@@ -414,7 +419,7 @@ impl History {
 }
 
 /// The series, in the order of the newest run of each case. The runs of a series did the same work.
-fn collect_series(runs: &[HistoryRun], measures: &[Measure]) -> Vec<Series> {
+fn collect_series(runs: &[HistoryRun], options: &HistoryOptions) -> Vec<Series> {
     type Key<'a> = (&'a str, String, usize);
     let mut keys: Vec<Key<'_>> = Vec::new();
     let mut cases: BTreeMap<Key<'_>, Vec<(usize, &ResultCase)>> = BTreeMap::new();
@@ -435,13 +440,14 @@ fn collect_series(runs: &[HistoryRun], measures: &[Measure]) -> Vec<Series> {
             continue;
         };
         let is_earlier = |later: &&Key<'_>| (later.0, &later.1) == (key.0, &key.1);
-        let until = keys.iter().take(place).find(is_earlier);
-        let until = until.and_then(|_| Some(runs.get(*last)?.date()));
-        let title = until.map_or_else(
+        let has_later = keys.iter().take(place).any(|later| is_earlier(&later));
+        let date = runs.get(*last).map(HistoryRun::date).filter(|_| has_later);
+        let title = date.map_or_else(
             || newest.id.clone(),
-            |date| format!("{} (until {date})", newest.id),
+            |date| format!("{} (last run {date})", newest.id),
         );
-        for &measure in measures {
+        let is_ended = has_later && last + options.latest < runs.len();
+        for &measure in &options.measures {
             let point = |(run, case): &(usize, &ResultCase)| {
                 // Throughputs of earlier versions include the drain and are not comparable.
                 let results = &runs.get(*run)?.results;
@@ -460,7 +466,9 @@ fn collect_series(runs: &[HistoryRun], measures: &[Measure]) -> Vec<Series> {
                 all.push(Series {
                     scenario: key.0.to_owned(),
                     case: newest.id.clone(),
+                    work: key.2,
                     title: title.clone(),
+                    is_ended,
                     measure,
                     points,
                     changes: Vec::new(),
@@ -579,11 +587,27 @@ pub(crate) mod tests {
             .filter(|series| series.measure.metric == Metric::Ttft)
             .collect();
         let titles: Vec<&str> = ttft.iter().map(|series| series.title.as_str()).collect();
-        assert_eq!(titles, ["base", "base (until 2026-01-01 00:00)"]);
+        assert_eq!(titles, ["base", "base (last run 2026-01-01 00:00)"]);
         assert!(
             ttft.iter()
                 .all(|series| series.points.len() == 7 && series.changes.is_empty())
         );
+    }
+
+    #[test]
+    fn a_regression_at_the_end_of_other_work_is_none_of_the_latest_runs() {
+        let with_later = |later: usize| {
+            let mut runs = noisy(6, 20 + later);
+            for run in &mut runs[18..20] {
+                run.results.cases[0].metrics["ttft_ms"] = json!({ "p50": 150.0 });
+            }
+            for run in &mut runs[20..] {
+                run.work = 1;
+            }
+            history(runs).is_regression()
+        };
+        assert!(with_later(0) && with_later(3), "the latest five runs");
+        assert!(!with_later(6));
     }
 
     #[test]

@@ -395,12 +395,11 @@ pub(crate) fn validity(report: &Report) -> Option<(Emphasis, String)> {
         _ => format!(" ({})", facts.join(", ")),
     };
     let all = report.cases.len();
-    if cases().all(|case| case.counts.ok == 0) {
-        let text =
-            format!("Measurement: no request succeeded, so there is nothing to judge{facts}.");
-        return Some((Emphasis::Muted, text));
-    }
     Some(match (invalid, delayed) {
+        (0, _) if cases().all(|case| case.counts.ok == 0) => (
+            Emphasis::Muted,
+            format!("Measurement: no request succeeded, so nothing is known of latencies{facts}."),
+        ),
         (0, 0) => (Emphasis::Pass, format!("Measurement: valid{facts}.")),
         (0, _) => (
             Emphasis::Pass,
@@ -527,6 +526,16 @@ mod tests {
                 .unwrap()
                 .1
                 .starts_with("Measurement: INVALID in 1 of 2 cases")
+        );
+    }
+
+    #[test]
+    fn without_a_success_nothing_is_valid_or_invalid() {
+        let mut report = sweep(1);
+        report.cases.iter_mut().for_each(|case| case.counts.ok = 0);
+        assert_eq!(
+            validity(&report).unwrap().1,
+            "Measurement: no request succeeded, so nothing is known of latencies (send delay p99 410 µs, event-loop stall p99 300 µs)."
         );
     }
 

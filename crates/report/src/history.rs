@@ -52,7 +52,8 @@ fn summary(history: &History) -> String {
         .count();
     let changes: usize = history.series.iter().map(|it| it.changes.len()).sum();
     let runs = MIN_RUNS_FOR_SPREAD + 1;
-    let short = match history.series.len() - history.tested {
+    let counted_series = history.series.iter().filter(|series| !series.is_ended);
+    let short = match counted_series.count() - history.tested {
         0 => String::new(),
         _ if history.tested == 0 => format!(". A test needs {runs} valid runs of the same work"),
         untested => format!(
@@ -235,7 +236,7 @@ fn series_table(history: &History, shown: &[&Series]) -> Table {
 }
 
 /// The changes as a table of the page.
-fn change_table(history: &History, anchors: &[(&str, &str)]) -> Table {
+fn change_table(history: &History, anchors: &[Key<'_>]) -> Table {
     let scenario = Column::text();
     let columns = vec![
         Column::text().html("Finding"),
@@ -304,9 +305,11 @@ fn places(history: &History, plans: &PlanDifferences) -> Vec<Place> {
     counts.iter().rev().map(place).collect()
 }
 
-/// Scenario and case.
-fn key(series: &Series) -> (&str, &str) {
-    (&series.scenario, &series.title)
+/// Scenario, case and work, with the title of the case.
+type Key<'a> = (&'a str, &'a str, usize);
+
+fn key(series: &Series) -> Key<'_> {
+    (&series.scenario, &series.title, series.work)
 }
 
 /// The history as JSON, indented, with a final newline. Shares are 0..=1.
@@ -435,7 +438,7 @@ impl RunLine {
 /// # Errors
 /// [`ViewError::Template`] if the template cannot be rendered.
 pub fn html(history: &History, plans: &PlanDifferences) -> Result<String, ViewError> {
-    let mut cases: Vec<(&str, &str)> = Vec::new();
+    let mut cases: Vec<Key<'_>> = Vec::new();
     for series in &history.series {
         if !cases.contains(&key(series)) {
             cases.push(key(series));
@@ -443,7 +446,7 @@ pub fn html(history: &History, plans: &PlanDifferences) -> Result<String, ViewEr
     }
     let has_links = trend::fits(history);
     let several = has_several_scenarios(history);
-    let section = |(index, case): (usize, &(&str, &str))| {
+    let section = |(index, case): (usize, &Key<'_>)| {
         let own: Vec<&Series> = history
             .series
             .iter()
@@ -508,7 +511,7 @@ fn subject(history: &History) -> Vec<String> {
 }
 
 /// For each series with a change among the latest runs, up to six: the change.
-fn tiles(history: &History, cases: &[(&str, &str)]) -> Vec<Tile> {
+fn tiles(history: &History, cases: &[Key<'_>]) -> Vec<Tile> {
     const MAX_TILES: usize = 6;
     let mut newest: Vec<(&Series, &Change)> = changes(history);
     newest.retain(|(series, change)| {

@@ -168,8 +168,11 @@ fn unknown_key(entry: &Entry, table: &'static Block, owner: &str) -> Mistake {
 
 /// The key of a table that an unknown one means: what another tool calls so, or a similar one.
 fn meant_key(key: &str, table: &'static Block) -> Option<&'static str> {
-    let of_tool = synonym(key).and_then(|path| path.rsplit('.').next());
-    let of_tool = of_tool.filter(|name| table.field(name).is_some());
+    // Only a key of a section: those of the blocks within have common names, such as `count`.
+    let of_tool = synonym(key).and_then(|path| path.split_once('.'));
+    let of_tool = of_tool
+        .map(|(_, name)| name)
+        .filter(|name| table.field(name).is_some());
     of_tool.or_else(|| nearest(key, table.names()))
 }
 
@@ -386,7 +389,7 @@ fn items(entry: &Entry, kind: &'static Kind, review: &mut Review) {
         let text = entry
             .value
             .text()
-            .filter(|text| !text.contains(['"', '\n']));
+            .filter(|text| !text.contains(['"', '\n', '\\']));
         return review.push(match text {
             Some(text) => mistake.help(format!("Write `{}: [\"{text}\"]`.", entry.key)),
             None => mistake,

@@ -7,21 +7,29 @@ use crate::import::flags::ImportError;
 use serde_json::{Map, Value, json};
 
 pub(super) fn translate(draft: &mut Draft) -> Result<(), ImportError> {
-    let title = draft.texts("--model").first().cloned().unwrap_or_default();
-    draft.set(
-        "name",
-        name(
-            &format!("aiperf {}", title.rsplit('/').next().unwrap_or_default()),
-            "aiperf",
-        ),
-    );
-    target(draft)?;
+    let models = models(draft);
+    let first = models
+        .first()
+        .map(|model| model.get("name").unwrap_or(model));
+    let title = first.and_then(Value::as_str).unwrap_or_default();
+    let title = title.rsplit('/').next().unwrap_or_default();
+    draft.set("name", name(&format!("aiperf {title}"), "aiperf"));
+    target(draft, models)?;
     dataset(draft)?;
     load(draft)?;
     limits(draft)
 }
 
-fn target(draft: &mut Draft) -> Result<(), ImportError> {
+/// The models by name; those of a config file that have a weight are objects.
+fn models(draft: &Draft) -> Vec<Value> {
+    let named = |text: &String| match serde_json::from_str::<Value>(text) {
+        Ok(model @ Value::Object(_)) => vec![model],
+        _ => text.split(',').map(Value::from).collect(),
+    };
+    draft.texts("--model").iter().flat_map(named).collect()
+}
+
+fn target(draft: &mut Draft, models: Vec<Value>) -> Result<(), ImportError> {
     let kind = draft
         .text("--endpoint-type")
         .unwrap_or_else(|| "chat".into());
@@ -85,12 +93,6 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
         draft.carry_value("--server-metrics", "target/metrics", pages);
     }
     draft.note("--server-metrics", "see `target.metrics`");
-    // A config file has models with weights as JSON.
-    let named = |text: &String| match serde_json::from_str::<Value>(text) {
-        Ok(model @ Value::Object(_)) => vec![model],
-        _ => text.split(',').map(Value::from).collect(),
-    };
-    let models: Vec<Value> = draft.texts("--model").iter().flat_map(named).collect();
     match models.as_slice() {
         [] => {}
         [one] => draft.set("target/model", one.clone()),
@@ -162,6 +164,12 @@ fn load(draft: &mut Draft) -> Result<(), ImportError> {
         draft.note("--arrival-pattern", "a closed loop has no arrival process");
     }
     draft.note("--no-fixed-schedule", "see `load`: it has no `trace`");
+    if draft.get("load/max_idle").is_none() {
+        draft.lose(
+            "--system-idle-gap-cap-seconds",
+            "`load.max_idle` is for closed loops with `dataset.turns`",
+        );
+    }
     prefill(draft);
     ends(draft)?;
     cancel(draft)

@@ -547,7 +547,12 @@ impl Fields {
         if let Some(key) = place.strip_prefix('=') {
             self.placed(path, node, key);
         } else if let Some(reason) = place.strip_prefix('!') {
-            self.lost(path, node, reason);
+            // A dump of all defaults has blocks that are off.
+            let batch = node.get("batch_size").and_then(Node::number);
+            match node.is_null() || batch == Some(0.0) {
+                true => self.dropped(path, node, "off"),
+                false => self.lost(path, node, reason),
+            }
         } else if place.starts_with("--") {
             self.flag(command, place, path, node);
         } else {

@@ -383,7 +383,7 @@ const SATURATION: &str = "--over-saturation";
 
 /// The end of a load that the server does not keep up with.
 fn saturation(draft: &mut Draft, flag: &str) {
-    if draft.get("load/rate").is_some() {
+    if draft.get("load/rate").or(draft.get("load/trace")).is_some() {
         draft.carry_value(flag, "load/stop_when_saturated", true);
     } else {
         draft.lose(flag, "`load.stop_when_saturated` is for open loops");

@@ -73,7 +73,8 @@ pub fn figure(report: &Report) -> Option<Figure> {
     if bars.iter().any(|capacity| !capacity.is_final()) {
         legend.insert(1, Entry::new("dropped, an estimate", Swatch::Dot(FRAME)));
     }
-    let remark = if first.is_final() {
+    let is_one_work = ranked.iter().all(|one| one.work == first.work);
+    let remark = if first.is_final() && is_one_work {
         "the best first"
     } else {
         ""

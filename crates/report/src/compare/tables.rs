@@ -1,7 +1,7 @@
 //! The tables of a comparison: runs, contrasts, and telemetry of server and GPU.
 
 use crate::compare::labels;
-use crate::format::{optional, percent};
+use crate::format::{counted, optional, percent};
 use crate::table::{Cell, Column, Emphasis, Row, Screen, Table};
 use llmscen_core::compare::{Comparison, Contrast, Finding, Run, Span};
 use llmscen_core::report::CaseReport;
@@ -191,7 +191,10 @@ fn contrast_row(comparison: &Comparison, contrast: &Contrast) -> Row {
         .metric(&contrast.measure.to_string())
 }
 
-/// The runs, every measure of every case, the verdict and the rule. `width`: of the terminal in characters; None: not a terminal.
+/// With more contrasts, a terminal shows only those with a change.
+const MAX_ROWS: usize = 24;
+
+/// The runs, the verdict and the rule, and the measures of every case. `width`: of the terminal in characters; None: not a terminal.
 pub fn table(comparison: &Comparison, width: Option<usize>, color: bool) -> String {
     let screen = Screen { width, color };
     let verdict = labels::verdict(comparison);
@@ -205,12 +208,27 @@ pub fn table(comparison: &Comparison, width: Option<usize>, color: bool) -> Stri
     } else {
         verdict.to_owned()
     };
-    let all: Vec<&Contrast> = comparison.contrasts.iter().collect();
-    let blank = if all.is_empty() { "" } else { "\n" };
+    let has_change =
+        |contrast: &&Contrast| !matches!(contrast.finding, Finding::Noise | Finding::Unknown);
+    let is_folded = width.is_some()
+        && comparison.contrasts.len() > MAX_ROWS
+        && comparison.contrasts.iter().any(|one| has_change(&one));
+    let is_listed = |contrast: &&Contrast| !is_folded || has_change(contrast);
+    let listed: Vec<&Contrast> = comparison.contrasts.iter().filter(is_listed).collect();
+    let rows = match listed.as_slice() {
+        [] => String::new(),
+        listed => format!("\n{}", contrasts(comparison, listed, true).terminal(screen)),
+    };
+    let rest = match comparison.contrasts.len() - listed.len() {
+        0 => String::new(),
+        rest => format!(
+            "\nNot listed: {} without a significant change, or without a test; `--format md` has all.\n",
+            counted(rest, "row")
+        ),
+    };
     format!(
-        "{}\n{}{blank}{verdict}: {}.\n{}.\n",
+        "{}\n{verdict}: {}.\n{}.\n{rows}{rest}",
         runs(comparison).terminal(screen),
-        contrasts(comparison, &all, true).terminal(screen),
         labels::counts(comparison),
         labels::rule(comparison)
     )

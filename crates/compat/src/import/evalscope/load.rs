@@ -185,8 +185,8 @@ pub(super) fn search(draft: &mut Draft) -> Result<(), ImportError> {
         .first()
         .copied()
         .filter(|start| *start > 0.0);
-    let low = draft.number("--sla-lower-bound")?.unwrap_or(1.0);
     let high = draft.number("--sla-upper-bound")?.unwrap_or(65_536.0);
+    let low = draft.number("--sla-lower-bound")?.unwrap_or(high.min(1.0));
     if high < low {
         return Err(draft.invalid(
             "--sla-upper-bound",

@@ -405,12 +405,13 @@ fn choose_dataset(files: &mut Files<'_>, file: &mut Node) {
     let named = node.remove("datasets").map(|entry| entry.value);
     if let Some(named) = &named {
         let mut chosen = named.entries().first();
+        // A name that is not in the list stays, and is reported as not understood.
         if let Some(mut phase) = node.get("phases.profiling").cloned()
             && let Some(entry) = phase.remove("dataset")
+            && let Some(own) = named.entry(&entry.value.string().unwrap_or_default())
         {
             files.mark(Some(&entry.value));
-            let name = entry.value.string().unwrap_or_default();
-            chosen = named.entry(&name);
+            chosen = Some(own);
             node.set("phases.profiling", phase.at, phase);
         }
         if let Some(chosen) = chosen {

@@ -402,9 +402,11 @@ fn conversations(draft: &mut Draft, field: &str) -> Result<(), ImportError> {
     let output = part(draft, "output_tokens_per_turn")?;
     let shared = part(draft, "shared_system_prompt_len")?;
     let own = part(draft, "dynamic_system_prompt_len")?;
-    let think = part(draft, "user_think_time_sec")?;
     let latency = part(draft, "tool_call_latency_sec")?;
-    let wait = if of_agents { think } else { latency };
+    let wait = match of_agents {
+        true => part(draft, "user_think_time_sec")?,
+        false => latency,
+    };
     let input = input.ok_or(ImportError::Missing("input_tokens_per_turn"))?;
     let mut first = match own {
         Some(own) => sum(own, &input),
@@ -466,11 +468,10 @@ fn agents(draft: &mut Draft, field: &str, block: &mut Block) -> Result<(), Impor
         "tool_catalog_size_per_agent",
         "tool_definitions_per_agent",
     ] {
-        let amount = match block.block(key) {
-            Some(mut inner) => inner.number(draft, "mean")?,
-            None => block.number(draft, key)?,
+        used |= match block.block(key) {
+            Some(mut inner) => inner.number(draft, "mean")? != Some(0.0),
+            None => block.number(draft, key)?.is_some_and(|amount| amount > 0.0),
         };
-        used |= amount.is_some_and(|amount| amount > 0.0);
     }
     if used {
         draft.lose(

@@ -348,6 +348,13 @@ fn a_phase_of_aiperf_has_the_dataset_that_it_names() {
         2,
         false,
     );
+    let unknown = phases.replace("dataset: long", "dataset: other");
+    becomes(
+        &format!("{head}{listed}{unknown}"),
+        &["names no dataset"],
+        2,
+        true,
+    );
     let named = "datasets: { short: { type: synthetic, prompts: { isl: 100, osl: 10 } } }\n";
     let sweep = "sweep: { type: scenarios, runs: [{ name: a, datasets: { short: { prompts: { isl: 7 } } } }, { name: b, datasets: { short: { prompts: { isl: 8 } } } }] }\n";
     becomes(
@@ -458,6 +465,8 @@ fn workloads_of_inference_perf_keep_their_lengths_and_sessions() {
     ];
     becomes(&agents(0), &kept, 1, false);
     becomes(&agents(2), &["tools and sub-agents"], 1, true);
+    let drawn = agents(0).replace("type: fixed, mean: 0", "type: uniform, min: 1, max: 4");
+    becomes(&drawn, &["tools and sub-agents"], 1, true);
     for (kind, layout) in [("otel_trace_replay", "otel"), ("weka_trace_replay", "weka")] {
         becomes(
             &format!(
