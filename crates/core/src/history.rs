@@ -397,8 +397,7 @@ impl History {
             key(a).cmp(&key(b))
         });
         let mut series = collect_series(&runs, &options);
-        let is_counted = |series: &&Series| series.is_tested() && !series.is_ended;
-        let tested = series.iter().filter(is_counted).count();
+        let tested = series.iter().filter(|series| series.is_tested()).count();
         let level = options.alpha / 2.0 / tested.max(1) as f64;
         for series in &mut series {
             series.find_changes(level, &options);
@@ -410,6 +409,12 @@ impl History {
             series,
             tested,
         }
+    }
+
+    /// Whether the latest runs are tested in any series.
+    pub fn tests_latest(&self) -> bool {
+        let mut series = self.series.iter();
+        series.any(|series| series.is_tested() && !series.is_ended)
     }
 
     /// Whether the latest runs are worse in any series.
@@ -604,10 +609,15 @@ pub(crate) mod tests {
             for run in &mut runs[20..] {
                 run.work = 1;
             }
-            history(runs).is_regression()
+            history(runs)
         };
-        assert!(with_later(0) && with_later(3), "the latest five runs");
-        assert!(!with_later(6));
+        let is_regression = |later: usize| with_later(later).is_regression();
+        assert!(is_regression(0) && is_regression(3), "the latest five runs");
+        assert!(!is_regression(6));
+        // Five runs of the new work are too few for a test; those of the old one count towards the rate of false alarms.
+        let untested = with_later(5);
+        assert!(!untested.tests_latest() && untested.tested == 2);
+        assert!(with_later(6).tests_latest() && with_later(6).tested == 4);
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub type PlanDifferences = BTreeMap<(usize, usize), Vec<Difference>>;
 fn verdict(history: &History) -> (&'static str, Emphasis) {
     match () {
         () if history.is_regression() => ("REGRESSION", Emphasis::Fail),
-        () if history.tested == 0 => ("INCONCLUSIVE", Emphasis::Inconclusive),
+        () if !history.tests_latest() => ("INCONCLUSIVE", Emphasis::Inconclusive),
         () => ("NO REGRESSION", Emphasis::Pass),
     }
 }
@@ -52,8 +52,7 @@ fn summary(history: &History) -> String {
         .count();
     let changes: usize = history.series.iter().map(|it| it.changes.len()).sum();
     let runs = MIN_RUNS_FOR_SPREAD + 1;
-    let counted_series = history.series.iter().filter(|series| !series.is_ended);
-    let short = match counted_series.count() - history.tested {
+    let short = match history.series.len() - history.tested {
         0 => String::new(),
         _ if history.tested == 0 => format!(". A test needs {runs} valid runs of the same work"),
         untested => format!(
