@@ -347,9 +347,12 @@ fn print_comparison(
     }
     if matches!(args.format, Format::Table | Format::Csv | Format::Tsv) {
         let notes = notes(comparison);
-        let shown = notes.iter().take(MAX_NOTES);
-        shown.for_each(|note| terminal.status(&format!("note: {note}")));
-        if let Some(more) = notes.len().checked_sub(MAX_NOTES).filter(|more| *more > 0) {
+        let (shown, more) = notes.split_at(notes.len().min(MAX_NOTES));
+        for note in shown {
+            terminal.status(&format!("note: {note}"));
+        }
+        if !more.is_empty() {
+            let more = more.len();
             terminal.status(&format!("note: and {more} more; `--format md` has all"));
         }
     }

@@ -129,9 +129,9 @@ fn rebuild_report(
 ) -> Result<(Report, RunDir), Failure> {
     let interrupted = !folder.is_complete()?;
     let (table, manifest) = recover(plan, folder)?;
-    let report = match interrupted {
-        true => publish(plan, &table, &manifest, folder, inconclusive)?,
-        false => summarize(plan, &table, &manifest),
+    let completed = match interrupted {
+        true => Some(publish(plan, &table, &manifest, folder, inconclusive)?),
+        false => None,
     };
     if !folder.is_sealed() {
         folder.seal()?;
@@ -139,12 +139,13 @@ fn rebuild_report(
     // A crash may have left the journal behind.
     folder.remove(journal::FILE)?;
     let Some(slo) = slo else {
-        let mut report = report;
-        if !interrupted {
-            let changed = describe_changed_verdicts(folder, &report);
-            report.manifest.notes.extend(changed);
-            render(plan, &table, &report, folder, inconclusive)?;
+        if let Some(report) = completed {
+            return Ok((report, folder.clone()));
         }
+        let mut report = summarize(plan, &table, &manifest);
+        let changed = describe_changed_verdicts(folder, &report);
+        report.manifest.notes.extend(changed);
+        render(plan, &table, &report, folder, inconclusive)?;
         return Ok((report, folder.clone()));
     };
     replace_objectives(plan, slo, &manifest).map_err(Failure::SloMismatch)?;

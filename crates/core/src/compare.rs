@@ -165,6 +165,14 @@ pub struct Difference {
     pub harmless: bool,
 }
 
+impl Difference {
+    /// Whether it is in this field, or in a field within it.
+    pub fn is_within(&self, field: &str) -> bool {
+        let rest = self.path.strip_prefix(field);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    }
+}
+
 /// One of the runs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Run {

@@ -1,6 +1,7 @@
 //! The largest load of each configuration that meets its objectives, ranked: of capacity searches, or of ladders of loads.
 
 use crate::format::{ABSENT, check_title, counted, percent, value};
+use crate::objectives::severity;
 use crate::search::{
     fate, found_load, interval, is_confirmed, plain_number, short_name, varied_key,
 };
@@ -472,12 +473,7 @@ fn obstacle(case: &CaseReport) -> Option<String> {
         .iter()
         .filter(|verdict| !verdict.check.is_easier_with_load())
         .map(|verdict| verdict.ruling)
-        .max_by_key(|ruling| match ruling {
-            Ruling::Pass => 0,
-            Ruling::Inconclusive => 1,
-            Ruling::Invalid => 2,
-            Ruling::Fail => 3,
-        });
+        .min_by_key(|&ruling| severity(ruling));
     let is_short = case.load_axis != "rate" || case.counts.scheduled < FEWEST;
     let served = case.scalars.get(&Metric::RequestThroughput).copied();
     // Requests that the objectives allow to fail were sent too.

@@ -43,14 +43,9 @@ pub fn differences(base: &str, other: &str) -> Result<Vec<Difference>, String> {
     collect_differences(String::new(), Some(&base), Some(&other), &mut found);
     let aborts = [&base, &other].iter().any(|plan| may_abort(plan));
     for difference in &mut found {
-        let path = difference.path.as_str();
-        let within = |field: &&&str| {
-            path.strip_prefix(**field)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-        };
         difference.harmless = HARMLESS
             .iter()
-            .find(within)
+            .find(|field| difference.is_within(field))
             .is_some_and(|field| *field != "slo" || !aborts);
     }
     Ok(found)

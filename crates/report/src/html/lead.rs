@@ -8,7 +8,7 @@ use crate::html::sparkline;
 use crate::objectives::{severity, subject_mark};
 use crate::search::{found_load, label_prefix, varied_key};
 use crate::table::{Emphasis, case_anchor};
-use llmscen_core::check::{Ruling, Verdict};
+use llmscen_core::check::Verdict;
 use llmscen_core::metric::Metric;
 use llmscen_core::report::{CaseReport, Report};
 use llmscen_core::units::Unit;
@@ -134,12 +134,7 @@ pub fn tiles(report: &Report) -> Vec<Tile> {
     if !tiles.is_empty() {
         objectives.clear();
     }
-    objectives.sort_by_key(|(.., verdict)| match verdict.ruling {
-        Ruling::Fail => 0,
-        Ruling::Invalid => 1,
-        Ruling::Inconclusive => 2,
-        Ruling::Pass => 3,
-    });
+    objectives.sort_by_key(|(.., verdict)| severity(verdict.ruling));
     let all = objectives.len();
     tiles.extend(
         objectives

@@ -95,10 +95,9 @@ pub(super) fn tests(files: &mut Files<'_>, root: &Node) -> Tests {
     if root.get("spec.template").is_some() {
         let beside = root.get("spec").map(Node::entries).unwrap_or_default();
         for entry in beside.iter().filter(|entry| entry.key != "template") {
-            let (key, value) = (entry.key.as_str(), snake(&entry.value));
-            let key = snake_case(key);
+            let key = snake_case(&entry.key);
             if file.get(&key).is_none() {
-                file.set_key(&key, entry.key_at, value);
+                file.set_key(&key, entry.key_at, snake(&entry.value));
             }
         }
     }
