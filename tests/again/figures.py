@@ -190,6 +190,8 @@ class Round:
 
     def __init__(self, rows, part, load, shape):
         self.rows, self.measured = rows, [row for row in rows if row["phase"] == "measured"]
+        # The discarded start belongs to the plan, and to no figure.
+        self.settling = sum(row["phase"] == "settling" and row["turn"] == 0 for row in rows)
         self.sending, self.arrived = 0, []
         self.session_sending, self.session_ends = 0, []
         self.seconds = self.area = self.most = self.steady_tokens = self.steady_seconds = 0
@@ -204,7 +206,7 @@ class Round:
 
     def by_time(self, part, load):
         """When a load stops sending that ends by time; None where its requests or its data end it."""
-        starts = sum(row["turn"] == 0 for row in self.measured)
+        starts = sum(row["turn"] == 0 for row in self.measured) + self.settling
         counted = load.get("requests", load.get("sessions"))
         ends = [span_of(stage["for"]) * 1e6 for stage in load.get("stages", [])]
         ends = [sum(ends)] if ends else []
@@ -271,9 +273,10 @@ class Round:
             return
         due, n = [row["intended_ns"] for row in self.measured], len(self.measured)
         start, length = first, (max(due) - first) / max(n - 1, 1) * n
-        if "duration" in load and not (load.get("requests") is not None and n >= load["requests"]):
-            start = min(part["measured_from_ns"], first)
-            length = span_of(load["duration"]) * 1e6
+        if "duration" in load and not (load.get("requests") is not None and n + self.settling >= load["requests"]):
+            begun = min(part["measured_from_ns"], first)
+            start = first if self.settling else begun
+            length = begun + span_of(load["duration"]) * 1e6 - start
             if cut(part) is not None:
                 length = min(length, cut(part) - start)
         self.planned, self.length = sum(at <= start + length for at in due), length / 1e9
