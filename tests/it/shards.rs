@@ -301,7 +301,8 @@ const LOADS: [(&str, u32, &[&str], &str); 19] = [
         "gamma",
         3,
         OPEN,
-        "load: { rate: 60/s, arrivals: { gamma: 0.5 }, duration: 1500ms }\n",
+        // Replies of 300 ms: the start, with fewer requests in flight, is discarded.
+        "dataset: { kind: openqa, path: builtin }\nrequest: { max_tokens: 60 }\nload: { rate: 60/s, arrivals: { gamma: 0.5 }, duration: 1500ms }\n",
     ),
     ("burst", 4, OPEN, "load: { rate: burst, requests: 41 }\n"),
     (
