@@ -134,7 +134,11 @@ fn write_shards(store: &Path, size: Size, shards: u32) -> u64 {
                     });
                 }
                 let mut bytes = Vec::new();
-                builder.finish().write_parquet(&mut bytes).expect("rows");
+                builder
+                    .finish()
+                    .expect("rows")
+                    .write_parquet(&mut bytes)
+                    .expect("rows");
                 stored += bytes.len() as u64;
                 let key = format!("rows/{number}/{shard}.parquet");
                 put(key.clone(), &bytes);
@@ -193,7 +197,7 @@ fn write(folder: &Path, size: Size) {
             outcome,
         })
     });
-    let table = Table::build(tagged);
+    let table = Table::build(tagged).expect("rows");
     let mut bytes = Vec::new();
     table.write_parquet(&mut bytes).expect("rows");
     std::fs::write(folder.join("requests.parquet"), bytes).expect("a file");

@@ -142,14 +142,14 @@ fn rebuild_report(
         if let Some(report) = completed {
             return Ok((report, folder.clone()));
         }
-        let mut report = summarize(plan, &table, &manifest);
+        let mut report = summarize(plan, &table, &manifest)?;
         let changed = describe_changed_verdicts(folder, &report);
         report.manifest.notes.extend(changed);
         render(plan, &table, &report, folder, inconclusive)?;
         return Ok((report, folder.clone()));
     };
     replace_objectives(plan, slo, &manifest).map_err(Failure::SloMismatch)?;
-    let mut report = summarize(plan, &table, &manifest);
+    let mut report = summarize(plan, &table, &manifest)?;
     report.manifest.notes.push(format!(
         "judged against `slo` from `{}` (--slo), not from the original scenario",
         slo.path.display()

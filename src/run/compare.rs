@@ -50,7 +50,7 @@ pub fn load_run(
                     case_evidence.map_or(&[], |(report, _)| &report.audit.reasons);
                 collect_evidence(plan, table, facts, reasons, spec)
             },
-        );
+        )?;
         mark_judged_elsewhere(reports.iter_mut().map(|(report, _)| report));
         for (report, evidence) in reports {
             cases.push(report);

@@ -61,6 +61,9 @@ pub enum MergeError {
         /// Why.
         source: TableError,
     },
+    /// The rows of all shards cannot be joined.
+    #[error(transparent)]
+    Frame(#[from] TableError),
     /// Two rows have the same key.
     #[error(
         "request {seq}{} of round {round} of case `{case}` is in the rows of {}; \
@@ -252,7 +255,7 @@ pub fn merge_rounds(
     note_missing_numbers(plan, &table, shards, &mut parts);
     let recorded = read_telemetry(rounds)?;
     Ok(MergedRounds {
-        table: settle_table(table, plan).with_telemetry(recorded),
+        table: settle_table(table, plan)?.with_telemetry(recorded),
         parts,
     })
 }
@@ -377,7 +380,7 @@ pub fn merge_tables<'a>(
             .append_parquet(rows)
             .map_err(|source| unreadable(file, source))?;
     }
-    let table = builder.finish();
+    let table = builder.finish()?;
     check_keys(&table, &cases)?;
     Ok(table)
 }

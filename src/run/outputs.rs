@@ -75,7 +75,7 @@ pub fn publish(
     if manifest.error.is_none() && !manifest.interrupted {
         folder.remove(FACTS)?;
     }
-    let report = summarize(plan, table, manifest);
+    let report = summarize(plan, table, manifest)?;
     render(plan, table, &report, folder, inconclusive)?;
     Ok(report)
 }

@@ -310,7 +310,7 @@ pub fn run_round(
         skipped_idle: (state.shared.idle_limit.as_deref())
             .map(IdleLimit::skipped)
             .unwrap_or_default(),
-        rows: rows.map(Builder::finish),
+        rows: rows.map(Builder::finish).transpose()?,
         unwritten,
         sent,
         recorded: TelemetryRecord {

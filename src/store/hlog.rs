@@ -288,7 +288,8 @@ mod tests {
         let table = Table::build(
             all.into_iter()
                 .chain([tagged("z", 0, &failed), tagged("z", 0, &warm)]),
-        );
+        )
+        .unwrap();
         let manifest = manifest(&[("a=1,b=x y", 0, 5_000_000_000), ("z", 0, 2_000_000_000)]);
         let text = log(&table, &manifest);
         let head = "#[Histogram log format version 1.3]\n#[llmscen: values in nanoseconds, Interval_Max in milliseconds]\n\
@@ -335,7 +336,8 @@ mod tests {
             round: 1,
             shard: 0,
             outcome,
-        }));
+        }))
+        .unwrap();
         let lines = read(&log(&table, &manifest(&[("c", 1, 0)])));
         assert!(
             lines.iter().filter(|line| line.0 == "c/ttft").count() > 100,
@@ -368,7 +370,8 @@ mod tests {
             round: 0,
             shard: 0,
             outcome,
-        }));
+        }))
+        .unwrap();
         let lines = read(&log(&table, &manifest(&[("c", 0, 0)])));
         let places: Vec<_> = lines.iter().map(|line| (line.1, line.2)).collect();
         assert_eq!(places[..2], [(0, 10_000); 2]);

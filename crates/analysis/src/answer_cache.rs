@@ -101,7 +101,7 @@ pub(super) fn compare_repeated(rows: &[RequestRow<'_>]) -> Option<RepeatedPrompt
     let mut by_prompt: BTreeMap<_, Vec<&RequestRow<'_>>> = BTreeMap::new();
     for row in rows {
         if let (Some(hash), Some(_)) = (row.prompt_hash(), row.sent()) {
-            let key = (row.model(), row.group().map(|group| &**group), hash);
+            let key = (row.model(), row.group(), hash);
             by_prompt.entry(key).or_default().push(row);
         }
     }

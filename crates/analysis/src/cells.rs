@@ -1,13 +1,10 @@
 //! Reads the table cell by cell, for stores other than Parquet.
 
+use crate::columns::{F64, F64List, Flag, Text, U32, U32List, U64, U64List, View};
 use crate::error::TableError;
-use crate::schema;
+use crate::schema::{self, Kind};
 use crate::table::Table;
-use llmscen_parquet::{Kind, ParquetError};
-use polars_arrow::array::{
-    Array, BooleanArray, ListArray, PrimitiveArray, StaticArray, Utf8ViewArray,
-};
-use polars_arrow::types::NativeType;
+use llmscen_parquet::ParquetError;
 use std::ops::Range;
 
 /// The type of a column's values.
@@ -55,7 +52,7 @@ fn form(kind: Kind) -> Form {
     match kind {
         Kind::Text => Form::Text,
         Kind::Flag => Form::Flag,
-        Kind::U32 | Kind::U64 | Kind::I64 => Form::Whole,
+        Kind::U32 | Kind::U64 => Form::Whole,
         Kind::F64 => Form::Real,
         Kind::U32List | Kind::U64List | Kind::F64List => Form::List,
     }
@@ -65,14 +62,14 @@ fn form(kind: Kind) -> Form {
 pub struct Values(Typed);
 
 enum Typed {
-    Text(Utf8ViewArray),
-    Flag(BooleanArray),
-    U32(PrimitiveArray<u32>),
-    U64(PrimitiveArray<u64>),
-    F64(PrimitiveArray<f64>),
-    Few(ListArray<i64>, PrimitiveArray<u32>),
-    Wholes(ListArray<i64>, PrimitiveArray<u64>),
-    Reals(ListArray<i64>, PrimitiveArray<f64>),
+    Text(View<Text>),
+    Flag(View<Flag>),
+    U32(View<U32>),
+    U64(View<U64>),
+    F64(View<F64>),
+    U32List(View<U32List>),
+    U64List(View<U64List>),
+    F64List(View<F64List>),
 }
 
 impl Table {
@@ -81,67 +78,37 @@ impl Table {
     /// # Errors
     /// The table has no such column.
     pub fn values(&self, name: &str, rows: Range<usize>) -> Result<Values, TableError> {
-        let missing = || ParquetError::missing(name);
-        let kind = schema::columns()
-            .find(|(known, _)| *known == name)
-            .ok_or_else(missing)?
-            .1;
         let column = self.column(name, rows)?;
-        let column = column.as_ref();
-        let typed = match kind {
-            Kind::Text => array(column).map(Typed::Text),
-            Kind::Flag => array(column).map(Typed::Flag),
-            Kind::U32 => array(column).map(Typed::U32),
-            Kind::U64 => array(column).map(Typed::U64),
-            // No column of the request table has it.
-            Kind::I64 => None,
-            Kind::F64 => array(column).map(Typed::F64),
-            Kind::U32List => lists(column).map(|(lists, items)| Typed::Few(lists, items)),
-            Kind::U64List => lists(column).map(|(lists, items)| Typed::Wholes(lists, items)),
-            Kind::F64List => lists(column).map(|(lists, items)| Typed::Reals(lists, items)),
-        };
-        Ok(Values(typed.ok_or_else(missing)?))
+        let kind = schema::columns().find(|(known, _)| *known == name);
+        let (_, kind) = kind.ok_or_else(|| ParquetError::missing(name))?;
+        Ok(Values(match kind {
+            Kind::Text => Typed::Text(View::of(&column)?),
+            Kind::Flag => Typed::Flag(View::of(&column)?),
+            Kind::U32 => Typed::U32(View::of(&column)?),
+            Kind::U64 => Typed::U64(View::of(&column)?),
+            Kind::F64 => Typed::F64(View::of(&column)?),
+            Kind::U32List => Typed::U32List(View::of(&column)?),
+            Kind::U64List => Typed::U64List(View::of(&column)?),
+            Kind::F64List => Typed::F64List(View::of(&column)?),
+        }))
     }
-}
-
-fn array<A: Clone + 'static>(column: &dyn Array) -> Option<A> {
-    column.as_any().downcast_ref::<A>().cloned()
-}
-
-fn lists<T: NativeType>(column: &dyn Array) -> Option<(ListArray<i64>, PrimitiveArray<T>)> {
-    let lists: ListArray<i64> = array(column)?;
-    let items = array(lists.values().as_ref())?;
-    Some((lists, items))
 }
 
 impl Values {
     /// The value in a row of the range; null for a row outside of it.
     pub fn get(&self, row: usize) -> Cell<'_> {
         let cell = match &self.0 {
-            Typed::Text(array) => array.get(row).map(Cell::Text),
-            Typed::Flag(array) => array.get(row).map(Cell::Flag),
-            Typed::U32(array) => array.get(row).map(|value| Cell::Whole(value.into())),
-            Typed::U64(array) => array.get(row).map(Cell::Whole),
-            Typed::F64(array) => array.get(row).map(Cell::Real),
-            Typed::Few(lists, items) => Some(Cell::Few(list(lists, items, row))),
-            Typed::Wholes(lists, items) => Some(Cell::Wholes(list(lists, items, row))),
-            Typed::Reals(lists, items) => Some(Cell::Reals(list(lists, items, row))),
+            Typed::Text(column) => column.get(row).map(Cell::Text),
+            Typed::Flag(column) => column.get(row).map(Cell::Flag),
+            Typed::U32(column) => column.get(row).map(|value| Cell::Whole(value.into())),
+            Typed::U64(column) => column.get(row).map(Cell::Whole),
+            Typed::F64(column) => column.get(row).map(Cell::Real),
+            Typed::U32List(column) => Some(Cell::Few(column.get(row))),
+            Typed::U64List(column) => Some(Cell::Wholes(column.get(row))),
+            Typed::F64List(column) => Some(Cell::Reals(column.get(row))),
         };
         cell.unwrap_or(Cell::Null)
     }
-}
-
-/// The items of a list; none for a row outside of the column.
-fn list<'a, T: NativeType>(
-    lists: &ListArray<i64>,
-    items: &'a PrimitiveArray<T>,
-    row: usize,
-) -> &'a [T] {
-    if row >= lists.len() {
-        return &[];
-    }
-    let (from, to) = lists.offsets().start_end(row);
-    items.values().as_slice().get(from..to).unwrap_or_default()
 }
 
 #[cfg(test)]

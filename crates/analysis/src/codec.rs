@@ -1,12 +1,14 @@
 //! Writes and reads the request table as requests.parquet.
 
-use crate::columns::Columns;
+use crate::columns::STORED;
 use crate::error::TableError;
 use crate::request_row::check_texts;
-use crate::schema;
-use crate::table::{Builder, Table};
-use llmscen_parquet::{ColumnReader, ColumnWriter, Kind, decode};
-use std::io::{Read, Seek, Write};
+use crate::schema::{self, Kind};
+use crate::table::{Builder, Table, file_schema};
+use llmscen_parquet::{FrameReader, decode};
+use polars::io::mmap::MmapBytesReader;
+use polars::prelude::{Column, ParquetWriter};
+use std::io::Write;
 
 impl Table {
     /// Writes the table as Parquet, compressed with zstd, one batch of rows at a time.
@@ -14,29 +16,22 @@ impl Table {
     /// # Errors
     /// `out` cannot be written to.
     pub fn write_parquet(&self, out: impl Write) -> Result<(), TableError> {
-        let columns: Vec<(&str, Kind)> = schema::columns().collect();
-        let mut writer = ColumnWriter::new(out, columns.iter().copied())?;
+        let mut writer = ParquetWriter::new(out).batched(&file_schema())?;
         for rows in self.batches() {
-            writer.write(rows.len(), |index| {
-                self.column(
-                    columns.get(index).map_or("", |column| column.0),
-                    rows.clone(),
-                )
-            })?;
+            writer.write_batch(&self.with_derived(rows)?)?;
         }
         writer.finish()?;
         Ok(())
     }
 
-    /// Reads a table that [`Table::write_parquet`] wrote, one column of a row group at a time. Derived and unknown columns are
-    /// skipped.
+    /// Reads a table that [`Table::write_parquet`] wrote, one row group at a time. Derived and unknown columns are skipped.
     ///
     /// # Errors
     /// `input` cannot be read, is not a Parquet file, lacks a column, or has one of another type.
-    pub fn read_parquet(input: impl Read + Seek) -> Result<Table, TableError> {
+    pub fn read_parquet(input: impl MmapBytesReader) -> Result<Table, TableError> {
         let mut builder = Builder::default();
         builder.append_parquet(input)?;
-        Ok(builder.finish())
+        builder.finish()
     }
 }
 
@@ -45,31 +40,39 @@ impl Builder {
     ///
     /// # Errors
     /// As [`Table::read_parquet`].
-    pub fn append_parquet(&mut self, input: impl Read + Seek) -> Result<(), TableError> {
+    pub fn append_parquet(&mut self, input: impl MmapBytesReader) -> Result<(), TableError> {
         decode(|| self.decode_parquet(input))
     }
 
-    fn decode_parquet(&mut self, input: impl Read + Seek) -> Result<(), TableError> {
-        let mut file = ColumnReader::open(input)?;
-        let is_missing = |name| {
-            !file.has(name) && schema::optional_columns().any(|(optional, _)| optional == name)
-        };
-        let (missing, present): (Vec<_>, Vec<_>) =
-            schema::columns().partition(|(name, _)| is_missing(name));
-        for (name, kind) in &present {
-            file.check(name, *kind)?;
-        }
-        let columns = self.columns_mut();
-        for (group, rows) in file.row_groups().into_iter().enumerate() {
-            for &(name, kind) in present.iter().filter(|(name, _)| Columns::is_stored(name)) {
-                columns.extend(name, file.column(group, name, kind)?.as_ref());
+    fn decode_parquet(&mut self, input: impl MmapBytesReader) -> Result<(), TableError> {
+        let mut file = FrameReader::open(input)?;
+        let is_optional = |name| schema::optional_columns().any(|(optional, _)| optional == name);
+        for (name, kind) in schema::columns() {
+            if file.has(name) || !is_optional(name) {
+                file.check(name, &kind.dtype())?;
             }
+        }
+        let present: Vec<&str> = STORED
+            .iter()
+            .map(|(name, _)| *name)
+            .filter(|name| file.has(name))
+            .collect();
+        let missing: Vec<(&str, Kind)> = STORED
+            .iter()
+            .copied()
+            .filter(|(name, _)| !file.has(name))
+            .collect();
+        let mut rows = 0;
+        file.read(&present, |mut frame| {
+            let height = frame.height();
             for (name, kind) in &missing {
-                columns.extend(name, kind.nulls(rows).as_ref());
+                frame.with_column(Column::full_null((*name).into(), height, &kind.dtype()))?;
             }
-            columns.grow(rows);
-        }
-        check_texts(columns)
+            check_texts(&frame, rows)?;
+            self.push_frame(&frame);
+            rows += height;
+            Ok(())
+        })
     }
 }
 
@@ -87,9 +90,9 @@ impl StoredSize {
     ///
     /// # Errors
     /// `input` cannot be read, or is not a Parquet file.
-    pub fn read(input: impl Read + Seek) -> Result<StoredSize, TableError> {
+    pub fn read(input: impl MmapBytesReader) -> Result<StoredSize, TableError> {
         decode(|| {
-            let file = ColumnReader::open(input)?;
+            let file = FrameReader::open(input)?;
             Ok(StoredSize {
                 rows: file.rows() as u64,
                 token_events: file.values(schema::TOKEN_EVENTS),

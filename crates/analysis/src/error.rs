@@ -1,6 +1,7 @@
 //! Errors of the request table.
 
 use llmscen_parquet::{DecoderPanic, ParquetError};
+use polars::error::PolarsError;
 use thiserror::Error;
 
 /// A table could not be built, read or written.
@@ -24,6 +25,12 @@ pub enum TableError {
     /// cases.csv could not be written.
     #[error("cannot write the table of cases: {0}")]
     Csv(#[from] csv::Error),
+}
+
+impl From<PolarsError> for TableError {
+    fn from(error: PolarsError) -> TableError {
+        ParquetError::from(error).into()
+    }
 }
 
 impl From<DecoderPanic> for TableError {

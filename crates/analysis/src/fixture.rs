@@ -132,6 +132,7 @@ pub(super) fn table(case: &str, outcomes: &[Outcome]) -> Table {
         shard: 0,
         outcome,
     }))
+    .unwrap()
 }
 
 /// A case `a` with this load, without end or warm-up.

@@ -1,6 +1,6 @@
 //! The measured requests of a case in columns: what summaries and verdicts are computed from.
 
-use crate::columns::{Columns, Dictionary, Lists, TaggedOutcome};
+use crate::columns::{OutcomeRow, TaggedOutcome};
 use crate::output_lengths;
 use crate::request_row::{RequestRow, meets_all};
 use llmscen_core::check::{RequestLimit, Subject, parse_turns};
@@ -9,7 +9,9 @@ use llmscen_core::metric::{Metric, Scope};
 use llmscen_core::mix::is_in_group;
 use llmscen_core::outcome::Outcome;
 use llmscen_core::requested_length::RequestedLength;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+use std::sync::Arc;
 
 /// One vector per field, in the order of the requests.
 #[derive(Clone, Debug, Default)]
@@ -18,11 +20,11 @@ pub struct MeasuredRequests {
     sessions: Vec<u64>,
     turns: Vec<u32>,
     begins_session: Vec<bool>,
-    groups: Dictionary,
-    models: Dictionary,
-    endpoints: Dictionary,
-    kept_headers: Dictionary,
-    finish_reasons: Dictionary,
+    groups: Words,
+    models: Words,
+    endpoints: Words,
+    kept_headers: Words,
+    finish_reasons: Words,
     /// 0 for an unknown one.
     prompt_hashes: Vec<u64>,
     ok: Vec<bool>,
@@ -33,7 +35,64 @@ pub struct MeasuredRequests {
     busy_ms: Vec<f64>,
     /// A column per metric, in the order of [`Metric::ALL`]. NaN is null; an empty column has nulls alone.
     metrics: Vec<Vec<f64>>,
-    gaps: Lists<f64>,
+    gaps: Lists,
+}
+
+/// Nullable texts with few different values.
+#[derive(Clone, Debug, Default)]
+struct Words {
+    codes: Vec<Option<u32>>,
+    words: Vec<Arc<str>>,
+    code_of: HashMap<Arc<str>, u32>,
+}
+
+impl Words {
+    fn push(&mut self, word: Option<&str>) {
+        let code = word.map(|word| match self.code_of.get(word) {
+            Some(code) => *code,
+            None => {
+                let (code, word) = (self.words.len() as u32, Arc::<str>::from(word));
+                self.words.push(word.clone());
+                self.code_of.insert(word, code);
+                code
+            }
+        });
+        self.codes.push(code);
+    }
+
+    fn get(&self, row: usize) -> Option<&str> {
+        let code = self.codes.get(row).copied().flatten()?;
+        self.words.get(code as usize).map(|word| &**word)
+    }
+}
+
+/// Lists of numbers, all in one buffer.
+#[derive(Clone, Debug, Default)]
+struct Lists {
+    /// End of each list in `numbers`.
+    ends: Vec<usize>,
+    numbers: Vec<f64>,
+}
+
+impl Lists {
+    fn push(&mut self, list: impl Iterator<Item = f64>) {
+        self.numbers.extend(list);
+        self.ends.push(self.numbers.len());
+    }
+
+    fn range(&self, row: usize) -> Range<usize> {
+        let from = row.checked_sub(1).and_then(|row| self.ends.get(row));
+        from.copied().unwrap_or(0)..self.ends.get(row).copied().unwrap_or(0)
+    }
+
+    fn get(&self, row: usize) -> &[f64] {
+        self.numbers.get(self.range(row)).unwrap_or_default()
+    }
+
+    fn get_mut(&mut self, row: usize) -> &mut [f64] {
+        let range = self.range(row);
+        self.numbers.get_mut(range).unwrap_or_default()
+    }
 }
 
 /// What a request has besides its metrics.
@@ -131,10 +190,10 @@ impl MeasuredRequests {
             session: row.seq(),
             turn: row.turn(),
             begins_session: row.begins_session(),
-            group: row.group().map(|group| &**group),
+            group: row.group(),
             model: row.model(),
-            endpoint: row.endpoint().map(|endpoint| &**endpoint),
-            kept_headers: row.kept_headers().map(|lines| &**lines),
+            endpoint: row.endpoint(),
+            kept_headers: row.kept_headers(),
             finish_reason: row.finish_reason(),
             prompt_hash: row.prompt_hash(),
             ok: row.ok(),
@@ -158,15 +217,14 @@ impl MeasuredRequests {
         round: u32,
         requested: Option<RequestedLength>,
     ) -> MeasuredRequests {
-        let mut columns = Columns::default();
-        columns.push(&TaggedOutcome {
+        let row = OutcomeRow::from(&TaggedOutcome {
             case: "",
             round,
             shard: 0,
             outcome,
         });
+        let row = RequestRow::of_outcome(&row);
         let mut requests = MeasuredRequests::default();
-        let row = RequestRow::new(&columns, 0);
         requests.push_row(&row, (0.0, 0), |metric| {
             output_lengths::applies(metric, &row, requested)
         });
@@ -185,7 +243,10 @@ impl MeasuredRequests {
             left: Vec::with_capacity(requests),
             scheduled_s: Vec::with_capacity(requests),
             busy_ms: Vec::with_capacity(requests),
-            gaps: Lists::with_capacity(requests, gaps),
+            gaps: Lists {
+                ends: Vec::with_capacity(requests),
+                numbers: Vec::with_capacity(gaps),
+            },
             ..MeasuredRequests::default()
         }
     }
@@ -309,25 +370,22 @@ impl<'a> MeasuredRequest<'a> {
 
     /// Group of its prompt, where the dataset has groups.
     pub fn group(self) -> Option<&'a str> {
-        self.requests.groups.get(self.row).map(|group| &**group)
+        self.requests.groups.get(self.row)
     }
 
     /// The URL that it was sent to, where the target has several.
     pub fn endpoint(self) -> Option<&'a str> {
-        let endpoint = self.requests.endpoints.get(self.row);
-        endpoint.map(|endpoint| &**endpoint)
+        self.requests.endpoints.get(self.row)
     }
 
     /// The kept headers of its response, each as a line `name: value`.
     pub fn kept_headers(self) -> Option<&'a str> {
-        let lines = self.requests.kept_headers.get(self.row);
-        lines.map(|lines| &**lines)
+        self.requests.kept_headers.get(self.row)
     }
 
     /// Its finish reason, as sent by the server; None where it sent none, or the request failed.
     pub fn finish_reason(self) -> Option<&'a str> {
-        let reason = self.requests.finish_reasons.get(self.row);
-        reason.map(|reason| &**reason)
+        self.requests.finish_reasons.get(self.row)
     }
 
     /// Its part of a planned load that changes.
@@ -490,7 +548,7 @@ impl<'a> MeasuredRequest<'a> {
     }
 
     pub(super) fn tags(self) -> Tags<'a> {
-        let model = self.requests.models.get(self.row).map_or("", |model| model);
+        let model = self.requests.models.get(self.row).unwrap_or_default();
         Tags {
             round: self.round(),
             turn: self.turn(),

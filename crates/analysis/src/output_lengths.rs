@@ -40,7 +40,7 @@ pub(super) fn applies(
 
 /// The output length that a request of a case asks for.
 pub(super) fn requested(row: &RequestRow<'_>, case: &Case) -> Option<RequestedLength> {
-    case.requested_length(row.group().map(|group| &**group))
+    case.requested_length(row.group())
 }
 
 /// A reply to a request that asks for a length.

@@ -3,36 +3,33 @@
 //! Every per-request metric is computed here and nowhere else: the columns of the file, summaries, verdicts and live
 //! metrics call [`RequestRow::metric`].
 
-use crate::columns::{Columns, text_array};
+use crate::columns::{
+    ColumnType, Columns, F64, F64List, OutcomeRow, Source, Text, U32, U64, column_of,
+};
 use crate::error::TableError;
 use crate::output_lengths;
-use crate::schema::{self as s, OUTSIDE_STAGE, SETTLING};
+use crate::schema::{self as s, Kind, OUTSIDE_STAGE, SETTLING};
 use llmscen_core::check::RequestLimit;
 use llmscen_core::expect::AnswerCheck;
 use llmscen_core::metric::Metric;
 use llmscen_core::outcome::{Anomaly, Failure, FailureKind, Phase};
 use llmscen_core::report::TokenSource;
 use llmscen_core::token_account::TokenAccount;
-use llmscen_parquet::{Kind, ParquetError, list_array};
-use polars_arrow::array::{Array, PrimitiveArray};
+use polars::prelude::{Column, DataFrame};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
 
-/// A row of the columns, which are not copied. Timestamps are nanoseconds since the start of the case.
+/// A row of the frame, or an outcome; neither is copied. Timestamps are nanoseconds since the start of the case.
 #[derive(Clone, Copy)]
-pub(super) struct RequestRow<'a> {
-    columns: &'a Columns,
-    row: u32,
-}
+pub(super) struct RequestRow<'a>(Source<'a>);
 
 impl fmt::Debug for RequestRow<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
             "row {} (request {}, turn {}, round {})",
-            self.row,
+            self.row_index(),
             self.seq(),
             self.turn(),
             self.round()
@@ -44,7 +41,7 @@ impl fmt::Debug for RequestRow<'_> {
 macro_rules! accessors {
     ($($name:ident: $kind:ty;)*) => {
         impl RequestRow<'_> {
-            $(pub(super) fn $name(&self) -> $kind { self.columns.$name.get(self.row as usize).into_value() })*
+            $(pub(super) fn $name(&self) -> $kind { self.0.$name().into_value() })*
         }
     };
 }
@@ -113,29 +110,23 @@ accessors! {
 
 impl<'a> RequestRow<'a> {
     pub(super) fn new(columns: &'a Columns, row: usize) -> RequestRow<'a> {
-        RequestRow {
-            columns,
-            row: row as u32,
-        }
+        RequestRow(Source::Frame(columns, row as u32))
     }
 
-    fn index(&self) -> usize {
-        self.row as usize
+    pub(super) fn of_outcome(outcome: &'a OutcomeRow<'a>) -> RequestRow<'a> {
+        RequestRow(Source::Outcome(outcome))
     }
 
-    pub(super) fn group(&self) -> Option<&'a Arc<str>> {
-        self.columns.group.get(self.index())
+    pub(super) fn group(&self) -> Option<&'a str> {
+        self.0.group()
     }
 
     pub(super) fn model(&self) -> &'a str {
-        self.columns
-            .model
-            .get(self.index())
-            .map_or("", |model| model)
+        self.0.model().unwrap_or_default()
     }
 
-    pub(super) fn endpoint(&self) -> Option<&'a Arc<str>> {
-        self.columns.endpoint.get(self.index())
+    pub(super) fn endpoint(&self) -> Option<&'a str> {
+        self.0.endpoint()
     }
 
     /// Whether it is the first measured turn of its session.
@@ -143,20 +134,19 @@ impl<'a> RequestRow<'a> {
         self.turn() == self.first_turn()
     }
 
-    pub(super) fn kept_headers(&self) -> Option<&'a Arc<str>> {
-        self.columns.kept_headers.get(self.index())
+    pub(super) fn kept_headers(&self) -> Option<&'a str> {
+        self.0.kept_headers()
     }
 
     /// Why a successful response ended, as sent by the server; None where it sent no reason.
     pub(super) fn finish_reason(&self) -> Option<&'a str> {
-        let reason = self.columns.finish.get(self.index());
-        reason
-            .map(|reason| &**reason)
+        self.0
+            .finish()
             .filter(|reason| !reason.is_empty() && self.ok())
     }
 
     fn phase(&self) -> &'a str {
-        self.columns.phase.get(self.index()).map_or("", |word| word)
+        self.0.phase().unwrap_or_default()
     }
 
     pub(super) fn measured(&self) -> bool {
@@ -180,7 +170,10 @@ impl<'a> RequestRow<'a> {
 
     /// Its index in the table.
     pub(super) fn row_index(&self) -> u32 {
-        self.row
+        match self.0 {
+            Source::Frame(_, row) => row,
+            Source::Outcome(_) => 0,
+        }
     }
 
     /// Whether it belongs to the case. Rows of a stage's neighbors are kept to count requests in flight.
@@ -189,13 +182,13 @@ impl<'a> RequestRow<'a> {
     }
 
     fn streamed(&self) -> bool {
-        self.columns.streamed.get(self.index()).unwrap_or_default()
+        self.0.streamed().unwrap_or_default()
     }
 
     /// Timestamps of the token events; none for a response that was not streamed, whatever was recorded.
     pub(super) fn events(&self) -> &'a [u64] {
         if self.streamed() {
-            self.columns.events.get(self.index())
+            self.0.events()
         } else {
             &[]
         }
@@ -204,7 +197,7 @@ impl<'a> RequestRow<'a> {
     /// The choice of each token event; empty where all belong to the first.
     pub(super) fn choices(&self) -> &'a [u32] {
         if self.streamed() {
-            self.columns.choices.get(self.index())
+            self.0.choices()
         } else {
             &[]
         }
@@ -214,7 +207,7 @@ impl<'a> RequestRow<'a> {
     /// others are tokens that arrived.
     fn weights(&self) -> &'a [u32] {
         let weights = match self.streamed() {
-            true => self.columns.weights.get(self.index()),
+            true => self.0.weights(),
             false => &[],
         };
         let after_first: u64 = weights
@@ -233,23 +226,17 @@ impl<'a> RequestRow<'a> {
 
     /// Timestamps of the first and the last token event, whether the response was streamed or not.
     fn first_and_last_token(&self) -> [Option<u64>; 2] {
-        let events = self.columns.events.get(self.index());
+        let events = self.0.events();
         [events.first().copied(), events.last().copied()]
     }
 
     /// None where it succeeded.
     pub(super) fn failure(&self) -> Option<FailureKind> {
-        self.columns
-            .outcome
-            .get(self.index())
-            .and_then(|word| FailureKind::parse(word))
+        self.0.outcome().and_then(FailureKind::parse)
     }
 
     pub(super) fn ok(&self) -> bool {
-        self.columns
-            .outcome
-            .get(self.index())
-            .is_some_and(|word| &**word == OK)
+        self.0.outcome() == Some(OK)
     }
 
     /// Whether the client cancelled it because the scenario asked for it.
@@ -258,10 +245,7 @@ impl<'a> RequestRow<'a> {
     }
 
     pub(super) fn message(&self) -> &'a str {
-        self.columns
-            .message
-            .get(self.index())
-            .map_or("", |word| word)
+        self.0.message().unwrap_or_default()
     }
 
     /// Whether this machine had no file or port for its connection.
@@ -271,20 +255,16 @@ impl<'a> RequestRow<'a> {
 
     /// The answer to a request that succeeded, if a check failed.
     pub(super) fn failed_answer(&self) -> Option<FailedAnswer<'a>> {
-        let check = self.columns.failed_check.get(self.index())?;
+        let check = self.0.failed_check()?;
         Some(FailedAnswer {
             check: AnswerCheck::parse(check)?,
-            reason: self
-                .columns
-                .failed_reason
-                .get(self.index())
-                .unwrap_or_default(),
-            text: self.columns.failed_answer.get(self.index()),
+            reason: self.0.failed_reason().unwrap_or_default(),
+            text: self.0.failed_answer(),
         })
     }
 
     pub(super) fn failed_at(&self) -> &'a str {
-        self.columns.at.get(self.index()).map_or("", |word| word)
+        self.0.at().unwrap_or_default()
     }
 }
 
@@ -292,31 +272,34 @@ impl<'a> RequestRow<'a> {
 const OK: &str = "ok";
 
 /// Checks the values of the text columns `phase` and `outcome` that were read from a file.
-pub(super) fn check_texts(columns: &Columns) -> Result<(), TableError> {
-    let known = [
+/// `before`: the rows of the file before the frame.
+pub(super) fn check_texts(frame: &DataFrame, before: usize) -> Result<(), TableError> {
+    let phases = [
         Phase::Measured.name(),
         Phase::Warmup.name(),
         Phase::Cooldown.name(),
         OUTSIDE_STAGE,
         SETTLING,
     ];
-    let phase = columns
-        .phase
-        .first_invalid(|word| known.contains(&word))
-        .map(|row| (s::PHASE, row, columns.phase.get(row)));
-    let outcome = || {
-        columns
-            .outcome
-            .first_invalid(|word| word == OK || FailureKind::parse(word).is_some())
-    };
-    let invalid =
-        phase.or_else(|| outcome().map(|row| (s::OUTCOME, row, columns.outcome.get(row))));
+    let is_outcome = |word: &str| word == OK || FailureKind::parse(word).is_some();
+    check_words(frame, before, s::PHASE, |word| phases.contains(&word))?;
+    check_words(frame, before, s::OUTCOME, is_outcome)
+}
+
+fn check_words(
+    frame: &DataFrame,
+    before: usize,
+    column: &'static str,
+    is_known: impl Fn(&str) -> bool,
+) -> Result<(), TableError> {
+    let words = frame.column(column)?.str()?;
+    let invalid = words.iter().position(|word| !word.is_some_and(&is_known));
     match invalid {
         None => Ok(()),
-        Some((column, row, found)) => Err(TableError::Word {
+        Some(row) => Err(TableError::Word {
             column,
-            row,
-            found: found.map_or("", |word| word).into(),
+            row: before + row,
+            found: words.get(row).unwrap_or_default().into(),
         }),
     }
 }
@@ -614,8 +597,8 @@ impl<'a> RequestRow<'a> {
 
     /// What was not as the API describes it.
     pub(super) fn anomalies(&self) -> impl Iterator<Item = Anomaly> + 'a {
-        let texts = self.columns.anomalies.get(self.index());
-        texts
+        self.0
+            .anomalies()
             .unwrap_or_default()
             .split(' ')
             .filter_map(Anomaly::parse)
@@ -703,76 +686,64 @@ pub(super) fn meets_all(
 }
 
 /// A derived column of these rows; None for an unknown name.
-pub(super) fn derived_column(
-    rows: &[RequestRow<'_>],
-    name: &str,
-) -> Result<Option<Box<dyn Array>>, ParquetError> {
+pub(super) fn derived_column(rows: &[RequestRow<'_>], name: &str) -> Option<Column> {
     let token_times = |index: usize| {
         let times = rows
             .iter()
             .map(move |row| row.first_and_last_token().get(index).copied().flatten());
-        times.collect::<PrimitiveArray<u64>>().boxed()
+        column_of::<U64>(name, times)
     };
-    Ok(Some(match name {
+    Some(match name {
         s::FIRST_TOKEN => token_times(0),
         s::LAST_TOKEN => token_times(1),
-        s::TOKEN_SOURCE => text_array(rows.iter().map(|row| row.token_source().map(source_name))),
-        s::CHOICES => rows
-            .iter()
-            .map(|row| Some(row.choice_spans().len() as u32).filter(|count| *count > 0))
-            .collect::<PrimitiveArray<u32>>()
-            .boxed(),
-        s::CHOICE_TTFT => choice_times(rows, |span| span.0)?,
-        s::CHOICE_TTLT => choice_times(rows, |span| span.1)?,
-        _ => {
-            let metric = Metric::ALL.iter().find(|metric| metric.column() == name);
-            let Some((metric, kind)) =
-                metric.and_then(|&metric| Some((metric, s::metric_kind(metric)?)))
-            else {
-                return Ok(None);
-            };
-            metric_column(rows, metric, kind)?
+        s::TOKEN_SOURCE => column_of::<Text>(
+            name,
+            rows.iter().map(|row| row.token_source().map(source_name)),
+        ),
+        s::CHOICES => {
+            let choices = rows.iter().map(|row| row.choice_spans().len() as u32);
+            column_of::<U32>(
+                name,
+                choices.map(|count| Some(count).filter(|count| *count > 0)),
+            )
         }
-    }))
+        s::CHOICE_TTFT => choice_times(rows, name, |span| span.0),
+        s::CHOICE_TTLT => choice_times(rows, name, |span| span.1),
+        _ => {
+            let metric = Metric::ALL
+                .iter()
+                .copied()
+                .find(|metric| metric.column() == name)?;
+            let values = rows.iter().map(|row| row.metric(metric));
+            match s::metric_kind(metric)? {
+                Kind::F64List => lists(name, rows.iter().map(RequestRow::gaps)),
+                Kind::U64 => {
+                    column_of::<U64>(name, values.map(|value| value.map(|value| value as u64)))
+                }
+                _ => column_of::<F64>(name, values),
+            }
+        }
+    })
 }
 
 /// Null for a request with fewer than two choices.
-fn choice_times(
-    rows: &[RequestRow<'_>],
-    get: fn(&(u64, u64)) -> u64,
-) -> Result<Box<dyn Array>, ParquetError> {
+fn choice_times(rows: &[RequestRow<'_>], name: &str, get: fn(&(u64, u64)) -> u64) -> Column {
     let times = rows.iter().map(|row| {
-        let spans = row.choice_spans();
-        let has_several = spans.len() >= 2;
-        has_several.then(|| {
-            let intended = row.intended();
-            spans.into_iter().map(move |span| ms(intended, get(&span)))
-        })
+        let spans = Some(row.choice_spans()).filter(|spans| spans.len() >= 2);
+        let times = spans
+            .iter()
+            .flatten()
+            .map(|span| ms(row.intended(), get(span)));
+        times.collect()
     });
-    list_array(rows.len(), times)
+    lists(name, times)
 }
 
-/// A list of gaps is null for a row without gaps.
-fn metric_column(
-    rows: &[RequestRow<'_>],
-    metric: Metric,
-    kind: Kind,
-) -> Result<Box<dyn Array>, ParquetError> {
-    let values = rows.iter().map(|row| row.metric(metric));
-    Ok(match kind {
-        Kind::F64List => {
-            let gaps = rows.iter().map(|row| row.gaps());
-            list_array(
-                rows.len(),
-                gaps.map(|gaps| (!gaps.is_empty()).then_some(gaps)),
-            )?
-        }
-        Kind::U64 => values
-            .map(|value| value.map(|value| value as u64))
-            .collect::<PrimitiveArray<u64>>()
-            .boxed(),
-        _ => values.collect::<PrimitiveArray<f64>>().boxed(),
-    })
+/// Null for a row without a number.
+fn lists(name: &str, rows: impl Iterator<Item = Vec<f64>>) -> Column {
+    let mut builder = F64List::builder(name);
+    rows.for_each(|numbers| F64List::append(&mut builder, &numbers));
+    F64List::finish(builder).into()
 }
 
 /// The value of the `token_source` column.

@@ -142,7 +142,7 @@ mod tests {
             shard: 0,
             outcome: &outcome,
         });
-        let (table, case) = (Table::build(rows), case(Shape::Burst));
+        let (table, case) = (Table::build(rows).unwrap(), case(Shape::Burst));
         let rows = table.rows_of_case("a");
         let part = |case: &str, round| Part {
             case: case.into(),

@@ -197,7 +197,7 @@ fn measured_requests(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Measure
         let start = round.window.map_or(0, |(from, _)| from);
         let first = scheduled.len();
         let place = |row: &RequestRow<'_>| {
-            let part = load.part(row.intended(), start, row.group().map(|group| &**group));
+            let part = load.part(row.intended(), start, row.group());
             (row.intended().saturating_sub(start) as f64 / 1e9, part)
         };
         scheduled.extend(round.measured().map(|row| (place(row), row)));
@@ -227,9 +227,7 @@ fn measured_requests(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Measure
 }
 
 fn cancels_after_time(row: &RequestRow<'_>, facts: &CaseFacts<'_>) -> bool {
-    let request = facts
-        .case
-        .request_for_group(row.group().map(|group| &**group));
+    let request = facts.case.request_for_group(row.group());
     request
         .cancel
         .as_ref()

@@ -2,7 +2,36 @@
 
 use llmscen_core::metric::{Metric, Scope};
 use llmscen_core::units::Unit;
-use llmscen_parquet::Kind;
+use polars::prelude::DataType;
+
+/// The type of a column; every value may be null.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Text,
+    Flag,
+    U32,
+    U64,
+    F64,
+    U32List,
+    U64List,
+    F64List,
+}
+
+impl Kind {
+    pub(super) fn dtype(self) -> DataType {
+        let list = |items| DataType::List(Box::new(items));
+        match self {
+            Kind::Text => DataType::String,
+            Kind::Flag => DataType::Boolean,
+            Kind::U32 => DataType::UInt32,
+            Kind::U64 => DataType::UInt64,
+            Kind::F64 => DataType::Float64,
+            Kind::U32List => list(DataType::UInt32),
+            Kind::U64List => list(DataType::UInt64),
+            Kind::F64List => list(DataType::Float64),
+        }
+    }
+}
 
 macro_rules! columns {
     ($($name:ident $text:literal $kind:ident;)*) => {

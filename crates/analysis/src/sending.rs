@@ -157,7 +157,7 @@ fn flights<'f>(round: &Round<'_, 'f>, facts: &CaseFacts<'_>, unit: Unit) -> Vec<
                 Unit::Session => is_complete(rows, facts),
             },
             measured: first.measured(),
-            group: first.group().map(|group| &**group),
+            group: first.group(),
         })
     };
     match unit {
@@ -175,7 +175,7 @@ pub(super) fn sessions_of<'a, 'f>(
 
 /// Whether a request is a turn of a session, of which it may be the only turn.
 pub(super) fn is_session(row: &RequestRow<'_>, case: &Case) -> bool {
-    let group = row.group().map(|group| &**group);
+    let group = row.group();
     case.dataset_for_group(group).is_session(row.turns())
 }
 
@@ -474,8 +474,8 @@ pub(super) struct Windows<'w> {
 }
 
 /// What arrived in the throughput windows, by the tags of the requests. A session has the tags of its last request.
-pub(super) fn flows(
-    rounds: &[Round<'_, '_>],
+pub(super) fn flows<'a>(
+    rounds: &[Round<'a, '_>],
     windows: &Windows<'_>,
     facts: &CaseFacts<'_>,
 ) -> Vec<Flow> {
@@ -484,17 +484,17 @@ pub(super) fn flows(
         .filter_map(|check| check.subject.goodput_limits())
         .next();
     let mut flows: BTreeMap<_, BTreeMap<u16, Amounts>> = BTreeMap::new();
-    let mut add = |row: &RequestRow<'_>, arrived: Vec<(u16, Amounts)>| {
+    let mut add = |row: &RequestRow<'a>, arrived: Vec<(u16, Amounts)>| {
         if arrived.is_empty() {
             return;
         }
         let bins = flows
             .entry((
                 row.round(),
-                row.group().cloned(),
-                row.model().to_owned(),
-                row.endpoint().cloned(),
-                row.kept_headers().cloned(),
+                row.group(),
+                row.model(),
+                row.endpoint(),
+                row.kept_headers(),
                 row.turn(),
             ))
             .or_default();
@@ -543,10 +543,10 @@ pub(super) fn flows(
             |((round, group, model, endpoint, kept_headers, turn), bins)| Flow {
                 round,
                 turn,
-                group,
+                group: group.map(Arc::from),
                 model: model.into(),
-                endpoint,
-                kept_headers,
+                endpoint: endpoint.map(Arc::from),
+                kept_headers: kept_headers.map(Arc::from),
                 bins,
             },
         )

@@ -4,9 +4,11 @@
 //! so that the mean of the rest has the smallest standard error. That would also discard a first burst of slow requests, which is
 //! behavior of the server; so the start is discarded only where it is significantly faster than the rest.
 
+use crate::columns::{Text, column_of};
+use crate::error::TableError;
 use crate::in_flight::InFlight;
 use crate::request_row::RequestRow;
-use crate::schema::SETTLING;
+use crate::schema::{PHASE, SETTLING};
 use crate::table::Table;
 use llmscen_core::load::{Load, Warmup};
 use llmscen_core::outcome::Phase;
@@ -29,24 +31,33 @@ const MIN_REQUESTS: f64 = 1.0;
 impl Table {
     /// Marks the start of every open loop with one rate and without warm-up. It depends on the rows alone, so a table that is
     /// read from a file gets the same marks.
-    pub fn mark_starts<'a>(mut self, cases: impl IntoIterator<Item = &'a Case>) -> Table {
+    ///
+    /// # Errors
+    /// A frame could not be built.
+    pub fn mark_starts<'a>(
+        mut self,
+        cases: impl IntoIterator<Item = &'a Case>,
+    ) -> Result<Table, TableError> {
         let starts: Vec<u32> = cases
             .into_iter()
             .filter(|case| starts_empty(&case.load))
             .flat_map(|case| self.start_rows(&case.id))
             .collect();
-        let is_marked = self.columns.phase.find_code(SETTLING).is_some();
+        let all = 0..self.len();
+        let is_marked = all
+            .clone()
+            .any(|row| self.columns.phase.get(row) == Some(SETTLING));
         if !starts.is_empty() || is_marked {
             let marked: HashSet<u32> = starts.into_iter().collect();
-            let phase = |row: u32| match self.columns.phase.get(row as usize) {
-                _ if marked.contains(&row) => Some(SETTLING),
+            let phase = |row: usize| match self.columns.phase.get(row) {
+                _ if marked.contains(&(row as u32)) => Some(SETTLING),
                 // A part of the rows had another start.
-                Some(word) if &**word == SETTLING => Some(Phase::Measured.name()),
-                other => other.map(|word| &**word),
+                Some(SETTLING) => Some(Phase::Measured.name()),
+                other => other,
             };
-            self.columns.phase = (0..self.columns.len() as u32).map(phase).collect();
+            self.set_column(column_of::<Text>(PHASE, all.map(phase)))?;
         }
-        self
+        Ok(self)
     }
 
     /// Row indexes of the start of each round of a case.
@@ -219,14 +230,18 @@ mod tests {
     }
 
     fn start_of(table: Table, case: &Case) -> Option<(u64, f64)> {
-        let table = table.mark_starts([case]).mark_starts([case]);
+        let table = table
+            .mark_starts([case])
+            .unwrap()
+            .mark_starts([case])
+            .unwrap();
         discarded_start(&table, "a").map(|own| (own.requests, own.seconds))
     }
 
     #[test]
     fn the_fast_start_of_an_open_loop_counts_like_warm_up() {
         let own = open();
-        let table = table("a", &rows(200, 30)).mark_starts([&own]);
+        let table = table("a", &rows(200, 30)).mark_starts([&own]).unwrap();
         let seen = sample_case(
             &table,
             &CaseFacts {

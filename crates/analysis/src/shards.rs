@@ -67,6 +67,7 @@ mod tests {
             shard: *shard,
             outcome,
         }))
+        .unwrap()
     }
 
     #[test]

@@ -1,71 +1,165 @@
-//! The request table: one row per request of a run.
+//! The request frame of a run: one row per request.
 
-use crate::columns::{Columns, TaggedOutcome};
+use crate::columns::{
+    Columns, OutcomeRow, RowBuilder, STORED, TaggedOutcome, Text, U32, View, column_of, compact,
+};
+use crate::error::TableError;
 use crate::request_row::{RequestRow, derived_column};
-use crate::schema::OUTSIDE_STAGE;
+use crate::schema::{self, Kind, OUTSIDE_STAGE};
 use llmscen_core::outcome::Phase;
 use llmscen_core::plan::StageSlice;
 use llmscen_core::telemetry::TelemetryRecord;
 use llmscen_parquet::ParquetError;
-use polars_arrow::array::Array;
+use polars::prelude::{
+    BooleanChunked, Column, DataFrame, PolarsResult, Schema, SortMultipleOptions,
+};
+use rayon::prelude::*;
+use std::collections::HashMap;
+use std::fmt;
+use std::mem;
 use std::ops::Range;
 
-/// Rows of a row group of requests.parquet.
+/// Rows of a row group of requests.parquet, and of a part of a frame that is being built.
 const BATCH: usize = 1 << 15;
 
-/// The request table: the raw values of every request of a run, warm-up included. The rows of a case are contiguous, ordered
+/// The request frame: the raw values of every request of a run, warm-up included. The rows of a case are contiguous, ordered
 /// by round, seq and turn.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Table {
+    frame: DataFrame,
+    /// The values of `frame` by row.
     pub(super) columns: Columns,
-    /// Row range of each case, by the code of its id.
-    cases: Vec<Range<usize>>,
+    /// Row range of each case.
+    cases: HashMap<String, Range<usize>>,
     recorded: Vec<TelemetryRecord>,
 }
 
+impl Default for Table {
+    fn default() -> Table {
+        Table {
+            frame: DataFrame::empty_with_schema(&schema_of(STORED.iter().copied())),
+            columns: Columns::default(),
+            cases: HashMap::new(),
+            recorded: Vec::new(),
+        }
+    }
+}
+
 /// Builds a table, one request at a time.
-#[derive(Debug, Default)]
-pub struct Builder(Columns);
+pub struct Builder {
+    /// Cases whose order is fixed.
+    cases: Vec<String>,
+    rows: RowBuilder,
+    /// The frames of the rows before, or why one could not be built.
+    full: Vec<PolarsResult<DataFrame>>,
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} frames and {} rows", self.full.len(), self.rows.len())
+    }
+}
+
+impl Default for Builder {
+    fn default() -> Builder {
+        Builder::with_cases([])
+    }
+}
 
 impl Builder {
     /// Fixes the order of these cases; others follow in the order of their first request.
     pub fn with_cases<'a>(ids: impl IntoIterator<Item = &'a str>) -> Builder {
-        let mut columns = Columns::default();
-        ids.into_iter().for_each(|id| _ = columns.case.code(id));
-        Builder(columns)
+        Builder {
+            cases: ids.into_iter().map(str::to_owned).collect(),
+            rows: RowBuilder::new(),
+            full: Vec::new(),
+        }
     }
 
     /// Adds a request.
     pub fn push(&mut self, row: &TaggedOutcome<'_>) {
-        self.0.push(row);
+        self.rows.push(&OutcomeRow::from(row));
+        if self.rows.len() == BATCH {
+            self.end_rows();
+        }
+    }
+
+    /// Adds rows with the stored columns.
+    pub(super) fn push_frame(&mut self, frame: &DataFrame) {
+        self.end_rows();
+        let columns = STORED
+            .iter()
+            .map(|(name, _)| compact(frame.column(name)?.clone()));
+        let columns = columns.collect::<PolarsResult<_>>();
+        self.full
+            .push(columns.and_then(|columns| DataFrame::new(frame.height(), columns)));
+    }
+
+    fn end_rows(&mut self) {
+        if self.rows.len() > 0 {
+            let rows = mem::replace(&mut self.rows, RowBuilder::new());
+            self.full.push(rows.finish());
+        }
     }
 
     /// A table of the requests so far whose `seq` is below the given one.
-    pub fn before(&self, seq: u64) -> Table {
-        let is_before = |row: &u32| {
-            self.0
-                .seq
-                .get(*row as usize)
-                .is_some_and(|known| known < seq)
-        };
-        Builder(
-            self.0.pick(
-                &(0..self.0.len() as u32)
-                    .filter(is_before)
-                    .collect::<Vec<_>>(),
-            ),
-        )
-        .finish()
-    }
-
-    pub(super) fn columns_mut(&mut self) -> &mut Columns {
-        &mut self.0
+    ///
+    /// # Errors
+    /// A frame could not be built.
+    pub fn before(&mut self, seq: u64) -> Result<Table, TableError> {
+        self.end_rows();
+        let mut frames = Vec::new();
+        for frame in &self.full {
+            let frame = frame.as_ref().map_err(Clone::clone)?;
+            let known = frame.column(schema::SEQ)?.u64()?;
+            let is_before = known
+                .iter()
+                .map(|known| known.is_some_and(|known| known < seq));
+            frames.push(frame.filter(&is_before.collect::<BooleanChunked>())?);
+        }
+        Ok(Table::sorted(join(frames)?, &self.cases)?)
     }
 
     /// Sorts the rows by case, round, seq and turn.
-    pub fn finish(self) -> Table {
-        Table::from_columns(self.0)
+    ///
+    /// # Errors
+    /// A frame could not be built.
+    pub fn finish(mut self) -> Result<Table, TableError> {
+        self.end_rows();
+        let frames = self.full.into_iter().collect::<PolarsResult<_>>()?;
+        Ok(Table::sorted(join(frames)?, &self.cases)?)
     }
+}
+
+/// The rows of all frames. Columns are joined one after the other, so that only one of them is in memory twice.
+fn join(frames: Vec<DataFrame>) -> PolarsResult<DataFrame> {
+    let rows = frames.iter().map(DataFrame::height).sum();
+    let mut parts: Vec<_> = frames
+        .into_iter()
+        .map(|frame| frame.into_columns().into_iter())
+        .collect();
+    let columns = STORED.iter().map(|(name, kind)| {
+        let parts = parts.iter_mut().filter_map(Iterator::next).collect();
+        join_column(parts, rows)
+            .unwrap_or_else(|| Ok(Column::new_empty((*name).into(), &kind.dtype())))
+    });
+    DataFrame::new(rows, columns.collect::<PolarsResult<_>>()?)
+}
+
+fn join_column(parts: Vec<Column>, rows: usize) -> Option<PolarsResult<Column>> {
+    let constant = parts.first()?.as_scalar_column().filter(|first| {
+        let others = parts.iter().map(Column::as_scalar_column);
+        others
+            .into_iter()
+            .all(|part| part.is_some_and(|part| part.scalar() == first.scalar()))
+    });
+    if let Some(constant) = constant {
+        return Some(Ok(constant.resize(rows).into()));
+    }
+    let mut parts = parts.into_iter();
+    let mut whole = parts.next()?;
+    let joined = parts.try_for_each(|part| whole.append_owned(part).map(drop));
+    Some(joined.map(|()| whole.rechunk()))
 }
 
 /// What identifies a row, and the shard that sent it.
@@ -87,51 +181,56 @@ pub struct RowKey<'a> {
 
 impl Table {
     /// A table of these outcomes, with cases in the order of their first request.
-    pub fn build<'a>(rows: impl IntoIterator<Item = TaggedOutcome<'a>>) -> Table {
+    ///
+    /// # Errors
+    /// A frame could not be built.
+    pub fn build<'a>(
+        rows: impl IntoIterator<Item = TaggedOutcome<'a>>,
+    ) -> Result<Table, TableError> {
         let mut builder = Builder::default();
         rows.into_iter().for_each(|row| builder.push(&row));
         builder.finish()
     }
 
     /// Sorts the rows and partitions them by case.
-    pub(super) fn from_columns(mut columns: Columns) -> Table {
-        let key = |row: &u32| {
-            let row = *row as usize;
-            (
-                columns.case.code_at(row),
-                columns.round.get(row),
-                columns.seq.get(row),
-                columns.turn.get(row),
-            )
-        };
-        let mut order: Vec<u32> = (0..columns.len() as u32).collect();
-        if !order.is_sorted_by_key(key) {
-            order.sort_by_key(key);
-            columns.reorder(&order);
+    fn sorted(mut frame: DataFrame, cases: &[String]) -> PolarsResult<Table> {
+        let mut cases = cases.to_vec();
+        let mut rank = ranks(&frame, &mut cases)?;
+        let keys =
+            [schema::ROUND, schema::SEQ, schema::TURN].map(|name| frame.column(name).cloned());
+        let keys = keys.into_iter().collect::<PolarsResult<Vec<_>>>()?;
+        let stable = SortMultipleOptions::default()
+            .with_maintain_order(true)
+            .with_order_descending_multi([false; 4])
+            .with_nulls_last_multi([false; 4]);
+        let order = rank.arg_sort_multiple(&keys, &stable)?;
+        if !order.into_no_null_iter().is_sorted() {
+            // One column after the other, so that only one of them is in memory twice.
+            let rows = frame.height();
+            let columns = frame.into_columns().into_iter();
+            let columns = columns.map(|column| column.take(&order));
+            frame = DataFrame::new(rows, columns.collect::<PolarsResult<_>>()?)?;
+            rank = rank.take(&order)?;
         }
-        let mut cases: Vec<Range<usize>> = Vec::new();
-        for row in 0..columns.len() {
-            let Some(code) = columns.case.code_at(row) else {
-                continue;
-            };
-            cases.resize(cases.len().max(code as usize + 1), row..row);
-            if let Some(rows) = cases.get_mut(code as usize) {
-                rows.end = row + 1;
-            }
+        let mut ranges = vec![0..0; cases.len()];
+        for (row, rank) in rank.u32()?.iter().enumerate() {
+            let range = rank.and_then(|rank| ranges.get_mut(rank as usize));
+            range.into_iter().for_each(|range| match range.end {
+                0 => *range = row..row + 1,
+                _ => range.end = row + 1,
+            });
         }
-        Table {
-            columns,
-            cases,
+        Ok(Table {
+            columns: Columns::of(&frame)?,
+            frame,
+            cases: cases.into_iter().zip(ranges).collect(),
             recorded: Vec::new(),
-        }
+        })
     }
 
     /// The row range of a case.
     pub(super) fn case_range(&self, id: &str) -> Range<usize> {
-        let code = self.columns.case.find_code(id);
-        code.and_then(|code| self.cases.get(code as usize))
-            .cloned()
-            .unwrap_or_default()
+        self.cases.get(id).cloned().unwrap_or_default()
     }
 
     /// The rows in a range of indexes.
@@ -158,33 +257,28 @@ impl Table {
 
     /// The keys of all rows, in order.
     pub fn row_keys(&self) -> impl Iterator<Item = RowKey<'_>> {
-        let cools_down = |row: usize| {
-            let phase = self.columns.phase.get(row);
-            phase.is_some_and(|phase| &**phase == Phase::Cooldown.name())
-        };
         (0..self.len()).map(move |row| RowKey {
-            case: self.columns.case.get(row).map_or("", |case| case),
+            case: self.columns.case.get(row).unwrap_or_default(),
             round: self.columns.round.get(row).unwrap_or_default(),
             seq: self.columns.seq.get(row).unwrap_or_default(),
             turn: self.columns.turn.get(row).unwrap_or_default(),
             shard: self.columns.shard.get(row).unwrap_or_default(),
-            cools_down: cools_down(row),
+            cools_down: self.columns.phase.get(row) == Some(Phase::Cooldown.name()),
         })
     }
 
     /// The rows with these keys, without telemetry.
-    pub fn keep(&self, is_kept: impl Fn(&RowKey<'_>) -> bool) -> Table {
-        let rows = self.row_keys().enumerate();
-        let kept: Vec<u32> = rows
-            .filter(|(_, key)| is_kept(key))
-            .map(|(row, _)| row as u32)
-            .collect();
-        Table::from_columns(self.columns.pick(&kept))
+    ///
+    /// # Errors
+    /// A frame could not be built.
+    pub fn keep(&self, is_kept: impl Fn(&RowKey<'_>) -> bool) -> Result<Table, TableError> {
+        let kept: BooleanChunked = self.row_keys().map(|key| is_kept(&key)).collect();
+        Ok(Table::sorted(self.frame.filter(&kept)?, &[])?)
     }
 
     /// Number of rows, warm-up included.
     pub fn len(&self) -> usize {
-        self.columns.len()
+        self.frame.height()
     }
 
     /// Whether there is no row.
@@ -200,43 +294,98 @@ impl Table {
             .map(move |from| from..rows.min(from + BATCH))
     }
 
-    /// A range of a column of the schema, stored or derived, as an array of the column's kind.
-    pub(super) fn column(
-        &self,
-        name: &str,
-        rows: Range<usize>,
-    ) -> Result<Box<dyn Array>, ParquetError> {
-        match self.columns.column(name, rows.clone())? {
-            Some(column) => Ok(column),
+    /// A range of a column of the schema, stored or derived.
+    pub(super) fn column(&self, name: &str, rows: Range<usize>) -> Result<Column, TableError> {
+        match self.frame.get_column_index(name) {
+            Some(_) => Ok(self
+                .frame
+                .column(name)?
+                .slice(rows.start as i64, rows.len())),
             None => {
-                derived_column(&self.rows(rows), name)?.ok_or_else(|| ParquetError::missing(name))
+                let derived = derived_column(&self.rows(rows), name);
+                Ok(derived.ok_or_else(|| ParquetError::missing(name))?)
             }
         }
     }
+
+    /// A range of rows with the derived columns, in the order of the schema. Several threads compute the columns.
+    pub(super) fn with_derived(&self, rows: Range<usize>) -> Result<DataFrame, TableError> {
+        let names: Vec<&str> = schema::columns().map(|(name, _)| name).collect();
+        let columns = names
+            .par_iter()
+            .map(|name| self.column(name, rows.clone()))
+            .collect::<Result<_, _>>()?;
+        Ok(DataFrame::new(rows.len(), columns)?)
+    }
+
+    /// Replaces a column of the frame.
+    pub(super) fn set_column(&mut self, column: Column) -> Result<(), TableError> {
+        self.frame.with_column(compact(column)?)?;
+        self.columns = Columns::of(&self.frame)?;
+        Ok(())
+    }
+}
+
+/// The place of each row's case in the order of cases, to which new cases are added.
+fn ranks(frame: &DataFrame, cases: &mut Vec<String>) -> PolarsResult<Column> {
+    let ids: View<Text> = View::of(frame.column(schema::CASE_ID)?)?;
+    let known = cases.iter().cloned().zip(0..);
+    let mut ranks: HashMap<String, u32> = known.collect();
+    let mut last = ("", 0);
+    let of_row = (0..frame.height()).map(|row| {
+        let id = ids.get(row).unwrap_or_default();
+        if row == 0 || id != last.0 {
+            let rank = ranks.get(id).copied().unwrap_or_else(|| {
+                let new = cases.len() as u32;
+                cases.push(id.to_owned());
+                ranks.insert(id.to_owned(), new);
+                new
+            });
+            last = (id, rank);
+        }
+        Some(last.1)
+    });
+    Ok(column_of::<U32>("rank", of_row))
+}
+
+/// The types of all columns, in the order of requests.parquet.
+pub(super) fn file_schema() -> Schema {
+    schema_of(schema::columns())
+}
+
+fn schema_of(columns: impl Iterator<Item = (&'static str, Kind)>) -> Schema {
+    columns
+        .map(|(name, kind)| (name.into(), kind.dtype()))
+        .collect()
 }
 
 // Stages.
 
 impl Table {
     /// The rows of a case as rows of one of its stages; those scheduled outside of the stage only count as in flight.
-    pub fn stage_rows(&self, case: &str, stage: &StageSlice) -> Table {
-        let rows: Vec<u32> = self.case_range(case).map(|row| row as u32).collect();
-        let mut columns = self.columns.pick(&rows);
+    ///
+    /// # Errors
+    /// A frame could not be built.
+    pub fn stage_rows(&self, case: &str, stage: &StageSlice) -> Result<Table, TableError> {
+        let rows = self.case_range(case);
+        let mut frame = self.frame.slice(rows.start as i64, rows.len());
         let within = |row: usize| {
-            columns
+            self.columns
                 .intended
                 .get(row)
                 .is_some_and(|at| (stage.from.0..stage.until.0).contains(&at))
         };
         let phase = |row: usize| {
-            columns
-                .phase
-                .get(row)
-                .filter(|_| within(row))
-                .map_or(OUTSIDE_STAGE, |phase| phase)
+            let phase = self.columns.phase.get(row).filter(|_| within(row));
+            Some(phase.unwrap_or(OUTSIDE_STAGE))
         };
-        columns.phase = (0..rows.len()).map(|row| Some(phase(row))).collect();
-        columns.case = rows.iter().map(|_| Some(stage.case.id.as_str())).collect();
+        let id = |_| Some(stage.case.id.as_str());
+        for column in [
+            column_of::<Text>(schema::PHASE, rows.clone().map(phase)),
+            column_of::<Text>(schema::CASE_ID, rows.clone().map(id)),
+        ] {
+            frame.with_column(compact(column)?)?;
+        }
         let of_case = self
             .recorded()
             .iter()
@@ -245,7 +394,7 @@ impl Table {
             case: stage.case.id.clone(),
             ..recorded.clone()
         });
-        Table::from_columns(columns).with_telemetry(recorded.collect())
+        Ok(Table::sorted(frame, &[])?.with_telemetry(recorded.collect()))
     }
 }
 

@@ -1,22 +1,22 @@
-//! Writes Parquet files, and reads files that may be damaged: one column of a row group at a time, or the rows as JSON.
+//! Reads Parquet files that may be damaged: a row group at a time as a frame, or the rows as JSON.
 #![cfg_attr(
     not(any(test, feature = "testing")),
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)
 )]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-mod columns;
+mod frame;
 mod json;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use columns::{ColumnReader, ColumnWriter, Kind, list_array};
+pub use frame::FrameReader;
+use polars::error::PolarsError;
 use polars_arrow::array::Array;
 use polars_arrow::datatypes::{ArrowSchema, Field};
 use polars_buffer::Buffer;
-use polars_error::PolarsError;
 use polars_parquet::read::{
     BasicDecompressor, ColumnChunkMetadata, FileMetadata, PageReader, RowGroupMetadata,
     column_iter_to_arrays, infer_schema, read_metadata,
@@ -227,7 +227,7 @@ pub enum ParquetError {
         /// The column.
         column: String,
         /// Expected type.
-        expected: Kind,
+        expected: String,
         /// Actual type.
         found: String,
     },

@@ -115,7 +115,7 @@ impl StoredShards {
                 });
             }
         }
-        builder.finish()
+        builder.finish().unwrap()
     }
 
     fn part(&self, index: u32) -> Part {
@@ -445,7 +445,7 @@ fn a_lost_shard_and_its_missing_requests_are_recorded() {
         shard: 1,
         outcome: &outcome(4),
     });
-    stored.deliver(1, &rows.finish());
+    stored.deliver(1, &rows.finish().unwrap());
     stored.merge(&[]);
     assert_eq!(
         lost(&stored.manifest()).as_deref(),

@@ -687,7 +687,8 @@ fn judged(simulated: &Simulated, checks: &[Check]) -> Vec<(Verdict, ObjectiveAud
         round: 0,
         shard: 0,
         outcome,
-    }));
+    }))
+    .unwrap();
     let facts = CaseFacts {
         case: &case,
         parts: &parts,

@@ -69,7 +69,7 @@ impl FutilityStop {
 
     /// Runs an interim analysis if one is due. `last`: the new row among `rows`. True once, when the objectives cannot be met any
     /// more. Requests count in the order of their numbers, not of their ends, since fast failures end first.
-    pub fn check(&mut self, last: &Outcome, rows: &Builder) -> bool {
+    pub fn check(&mut self, last: &Outcome, rows: &mut Builder) -> bool {
         let session = self.ahead.entry(last.seq).or_default();
         session.add(last);
         while let Some(session) = self.ahead.get(&self.first_unfinished)
@@ -88,7 +88,11 @@ impl FutilityStop {
             parts: &[],
             until: None,
         };
-        let sample = sample_case(&rows.before(self.first_unfinished), &facts);
+        // `Builder::finish` returns the error.
+        let Ok(before) = rows.before(self.first_unfinished) else {
+            return false;
+        };
+        let sample = sample_case(&before, &facts);
         self.hopeless = judge::is_futile(&self.checks, &sample, &mut self.looks);
         self.hopeless
     }

@@ -123,7 +123,7 @@ impl Continuation {
             parts.iter().any(is)
         });
         let is_kept = |case: &str, round: u32| has_round(&manifest, case, round);
-        let kept = table.keep(|key| is_kept(key.case, key.round));
+        let kept = table.keep(|key| is_kept(key.case, key.round))?;
         folder.write_with(EARLIER, |out| {
             kept.write_parquet(out).map_err(io::Error::other)
         })?;

@@ -475,8 +475,8 @@ impl<'a> Execution<'a> {
     fn failed_case_ids(&self) -> Result<BTreeSet<String>, RunError> {
         let shard = self.context.shard.index;
         let replayed = replay(self.plan, self.folder, &self.unwritten, shard, "")?;
-        let table = settle_table(replayed.table, self.plan).with_telemetry(self.recorded.clone());
-        let report = summarize(self.plan, &table, self.manifest);
+        let table = settle_table(replayed.table, self.plan)?.with_telemetry(self.recorded.clone());
+        let report = summarize(self.plan, &table, self.manifest)?;
         let has_failed = |case: &&CaseReport| {
             let verdicts = &case.verdicts;
             verdicts
@@ -782,7 +782,7 @@ impl<'a> Execution<'a> {
         self.manifest.parts.extend(unfinished);
         let table = merged.unwrap_or(replayed.table);
         Ok((
-            settle_table(table, self.plan).with_telemetry(self.recorded),
+            settle_table(table, self.plan)?.with_telemetry(self.recorded),
             fault,
         ))
     }

@@ -55,7 +55,7 @@ fn table(rows: &[Row]) -> Table {
             outcome,
         });
     }
-    builder.finish()
+    builder.finish().unwrap()
 }
 
 fn bytes(table: &Table) -> Vec<u8> {
@@ -176,7 +176,7 @@ fn missing(load: &str, seqs: &[u64], change: impl FnOnce(&mut Part)) -> Vec<(u64
         ..Part::default()
     };
     change(&mut part);
-    let missing = missing_numbers(&plan, &Table::build(rows), &[part]);
+    let missing = missing_numbers(&plan, &Table::build(rows).unwrap(), &[part]);
     missing
         .into_iter()
         .flat_map(|missing| {

@@ -108,7 +108,7 @@ pub fn baseline_of_run(
     folder: &RunDir,
 ) -> Result<(Baseline, Option<String>), RunError> {
     let (table, manifest) = recover(plan, folder)?;
-    let objection = objection(plan, &summarize(plan, &table, &manifest));
+    let objection = objection(plan, &summarize(plan, &table, &manifest)?);
     let mut cases = Vec::new();
     for case in &plan.cases {
         cases.extend(with_stages(case, &table, &manifest, |table, facts, _| {
@@ -117,7 +117,7 @@ pub fn baseline_of_run(
                 &llmscen_analysis::sample_case(table, facts),
                 facts.parts.len(),
             )
-        }));
+        })?);
     }
     let machine = &manifest.machine;
     let run = BaselineRun {

@@ -3,7 +3,7 @@
 use crate::run::error::RunError;
 use crate::store::journal::{self, Damage};
 use crate::store::{EARLIER, READINGS, ROWS, Record, RunDir, StoreError, manifest};
-use llmscen_analysis::{Builder, Table, TaggedOutcome, telemetry};
+use llmscen_analysis::{Builder, Table, TableError, TaggedOutcome, telemetry};
 use llmscen_core::load::Warmup;
 use llmscen_core::manifest::{Manifest, Part};
 use llmscen_core::outcome::{Outcome, Phase};
@@ -33,7 +33,7 @@ pub fn recover(plan: &mut Plan, folder: &RunDir) -> Result<(Table, Manifest), Ru
         let table = Table::read_parquet(BufReader::new(rows))
             .map_err(|source| RunError::Rows { path, source })?;
         return Ok((
-            settle_table(table, plan).with_telemetry(stored_telemetry(folder)?),
+            settle_table(table, plan)?.with_telemetry(stored_telemetry(folder)?),
             manifest,
         ));
     }
@@ -97,7 +97,7 @@ pub fn recover(plan: &mut Plan, folder: &RunDir) -> Result<(Table, Manifest), Ru
         }
     }
     Ok((
-        settle_table(table, plan).with_telemetry(stored_telemetry(folder)?),
+        settle_table(table, plan)?.with_telemetry(stored_telemetry(folder)?),
         manifest,
     ))
 }
@@ -142,11 +142,14 @@ pub struct Replayed {
 }
 
 /// Marks the ramp-up of open loops in the rows. A capacity search discards that of its probes itself.
-pub fn settle_table(table: Table, plan: &Plan) -> Table {
+///
+/// # Errors
+/// As [`Table::mark_starts`].
+pub fn settle_table(table: Table, plan: &Plan) -> Result<Table, TableError> {
     if plan.searches.is_empty() {
         table.mark_starts(&plan.cases)
     } else {
-        table
+        Ok(table)
     }
 }
 
@@ -257,7 +260,7 @@ pub fn replay(
         part.measured_from_ns = measured_from(&plan.cases[index], first).0;
     }
     Ok(Replayed {
-        table: rows.builder.finish(),
+        table: rows.builder.finish()?,
         parts,
         damage: reader.damage(),
         incomplete_bytes: reader.left_out(),

@@ -6,7 +6,7 @@ use crate::run::audit::{
 use crate::run::outputs::between_cases::{reject_by_other_cases, with_other_cases};
 use crate::run::outputs::hints::hints;
 use crate::run::search::search_reports;
-use llmscen_analysis::{CaseFacts, Sample, Table, judge};
+use llmscen_analysis::{CaseFacts, Sample, Table, TableError, judge};
 use llmscen_core::check::Verdict;
 use llmscen_core::early_stop::{Aborted, EarlyStop, Saturated};
 use llmscen_core::local::LocalRound;
@@ -23,17 +23,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const MAX_PARALLEL_CASES: usize = 4;
 
 /// The report of a run from its rows and its manifest. The same input gives the same report.
-pub fn summarize(plan: &Plan, table: &Table, manifest: &Manifest) -> Report {
+///
+/// # Errors
+/// The rows of a stage cannot be selected.
+pub fn summarize(plan: &Plan, table: &Table, manifest: &Manifest) -> Result<Report, TableError> {
     let searches = search_reports(plan, table, manifest);
     let cases = map_in_parallel(&cases_that_ran(plan, manifest), |case| {
         summarize_with_stages(plan, case, table, manifest)
     });
-    build_report(
+    let cases = cases.into_iter().collect::<Result<Vec<_>, _>>()?;
+    Ok(build_report(
         plan,
         manifest.clone(),
         cases.into_iter().flatten().collect(),
         searches,
-    )
+    ))
 }
 
 /// The cases of a run. In a capacity search, these are the probed loads.
@@ -133,12 +137,15 @@ fn map_in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync)
 }
 
 /// Calls `work` for a case and then for each of its stages; for a stage, with the result of the case.
+///
+/// # Errors
+/// The rows of a stage cannot be selected.
 pub(crate) fn with_stages<T>(
     case: &Case,
     table: &Table,
     manifest: &Manifest,
     work: impl Fn(&Table, &CaseFacts<'_>, Option<&T>) -> T,
-) -> Vec<T> {
+) -> Result<Vec<T>, TableError> {
     let parts: Vec<Part> = manifest
         .parts
         .iter()
@@ -167,14 +174,11 @@ pub(crate) fn with_stages<T>(
                 parts: &parts,
                 until: Some(stage.until),
             };
-            work(
-                &table.stage_rows(&case.id, &stage),
-                &facts,
-                Some(&case_result),
-            )
+            let rows = table.stage_rows(&case.id, &stage)?;
+            Ok(work(&rows, &facts, Some(&case_result)))
         })
-        .collect();
-    std::iter::once(case_result).chain(stages).collect()
+        .collect::<Result<_, TableError>>()?;
+    Ok(std::iter::once(case_result).chain(stages).collect())
 }
 
 fn summarize_with_stages(
@@ -182,7 +186,7 @@ fn summarize_with_stages(
     case: &Case,
     table: &Table,
     manifest: &Manifest,
-) -> Vec<CaseReport> {
+) -> Result<Vec<CaseReport>, TableError> {
     let resolved = with_other_cases(plan, case, table, manifest);
     let case = resolved.as_ref();
     let mut reports = with_stages(
@@ -197,12 +201,12 @@ fn summarize_with_stages(
                 case_report.map_or(&[], |report| &report.audit.reasons),
             )
         },
-    );
+    )?;
     mark_judged_elsewhere(reports.iter_mut());
     if let Some(failure) = CaseFailure::find(plan, case, manifest) {
         failure.reject_unfinished(case, &mut reports);
     }
-    reports
+    Ok(reports)
 }
 
 /// Marks the reports without objectives among those of a case and its stages, if another one has objectives.

@@ -79,6 +79,7 @@ fn table(outcomes: &[Outcome]) -> Table {
         shard: 0,
         outcome,
     }))
+    .unwrap()
 }
 
 fn report() -> Report {

@@ -271,7 +271,10 @@ fn stalls_of_a_shard_delay_only_its_own_requests() {
         shard,
         outcome,
     });
-    let (table, case) = (Table::build(rows), case(Shape::Closed { users: 2 }));
+    let (table, case) = (
+        Table::build(rows).unwrap(),
+        case(Shape::Closed { users: 2 }),
+    );
     // The merged part has the stalls of both shards.
     let stalled = part(&[&[(30, 50)]]);
     let shard = |index, part: &Part| ShardPart {

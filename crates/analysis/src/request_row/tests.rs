@@ -1,7 +1,6 @@
 mod facts {
     use super::super::*;
-    use crate::fixture::{failed, outcome, stream, table};
-    use polars_arrow::array::Utf8ViewArray;
+    use crate::fixture::{failed, frame, outcome, stream, table};
 
     #[test]
     fn columns_contain_the_outcomes() {
@@ -24,13 +23,10 @@ mod facts {
 
     #[test]
     fn an_invalid_value_is_reported_with_its_row() {
-        let mut columns = table("a", &[outcome(0), outcome(1)]).columns;
-        columns.outcome = Default::default();
-        columns.extend(
-            s::OUTCOME,
-            &Utf8ViewArray::from_slice_values(["ok", "fine"]),
-        );
-        let error = check_texts(&columns).unwrap_err().to_string();
+        let mut frame = frame(&table("a", &[outcome(0), outcome(1)]));
+        let words = column_of::<Text>(s::OUTCOME, [Some("ok"), Some("fine")]);
+        frame.with_column(words).unwrap();
+        let error = check_texts(&frame, 0).unwrap_err().to_string();
         assert_eq!(
             error,
             "row 1 of column `outcome` has the value `fine`, which is not a valid value of this column"

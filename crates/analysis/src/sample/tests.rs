@@ -174,7 +174,7 @@ mod sample {
             shard: 0,
             outcome,
         });
-        let seen = sample_case(&Table::build(rows), &facts(&case(Shape::Burst)));
+        let seen = sample_case(&Table::build(rows).unwrap(), &facts(&case(Shape::Burst)));
         assert_eq!(
             (
                 seen.windows,

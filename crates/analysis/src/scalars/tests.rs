@@ -120,7 +120,7 @@ mod scalars {
             outcome,
         });
         let case = case(Shape::Closed { users: 1 });
-        let seen = sample_case(&Table::build(rows), &facts(&case));
+        let seen = sample_case(&Table::build(rows).unwrap(), &facts(&case));
         assert_eq!(
             (seen.windows, seen.requests_window.seconds),
             (vec![0.7, 0.2], vec![0.7, 0.2])

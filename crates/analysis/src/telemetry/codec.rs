@@ -1,10 +1,10 @@
 //! Writes and reads telemetry.parquet.
 
-use crate::columns::text_array;
+use crate::columns::{F64, Text, U32, View, column_of};
 use crate::error::TableError;
 use llmscen_core::telemetry::{Source, TelemetryRecord, TelemetrySample};
-use llmscen_parquet::{ColumnReader, ColumnWriter, Kind, ParquetError, decode};
-use polars_arrow::array::{Array, PrimitiveArray, StaticArray, Utf8ViewArray};
+use llmscen_parquet::{FrameReader, decode};
+use polars::prelude::{Column, DataFrame, DataType, ParquetWriter};
 use std::collections::{BTreeMap, HashSet};
 use std::io::Cursor;
 use std::sync::Arc;
@@ -20,18 +20,7 @@ const LABELS: &str = "labels";
 const DEVICE: &str = "device";
 const VALUE: &str = "value";
 
-const COLUMNS: [(&str, Kind); 8] = [
-    (CASE_ID, Kind::Text),
-    (ROUND, Kind::U32),
-    (AT, Kind::I64),
-    (SOURCE, Kind::Text),
-    (NAME, Kind::Text),
-    (LABELS, Kind::Text),
-    (DEVICE, Kind::U32),
-    (VALUE, Kind::F64),
-];
-
-/// Writes the readings of a run as Parquet, compressed with zstd.
+/// Writes the readings of a run as Parquet, compressed with zstd: a frame in long form, one row per reading.
 ///
 /// # Errors
 /// Only those of the Parquet encoder, such as out of memory.
@@ -44,24 +33,29 @@ pub fn write(recorded: &[TelemetryRecord]) -> Result<Vec<u8>, TableError> {
                 .map(move |reading| (recorded, reading))
         })
     };
-    let column = |index: usize| -> Result<Box<dyn Array>, TableError> {
-        Ok(match index {
-            0 => text_array(rows().map(|(recorded, _)| Some(recorded.case.as_str()))),
-            1 => PrimitiveArray::from_values(rows().map(|(recorded, _)| recorded.round)).boxed(),
-            2 => PrimitiveArray::from_values(rows().map(|(_, reading)| reading.at_ns)).boxed(),
-            3 => text_array(rows().map(|(_, reading)| Some(reading.source.name()))),
-            4 => text_array(rows().map(|(_, reading)| Some(&*reading.name))),
-            5 => text_array(rows().map(|(_, reading)| Some(&*reading.labels))),
-            6 => rows()
-                .map(|(_, reading)| reading.device)
-                .collect::<PrimitiveArray<u32>>()
-                .boxed(),
-            _ => PrimitiveArray::from_values(rows().map(|(_, reading)| reading.value)).boxed(),
-        })
-    };
-    let mut writer = ColumnWriter::new(Vec::new(), COLUMNS)?;
-    writer.write(rows().count(), column)?;
-    Ok(writer.finish()?)
+    let at: Vec<i64> = rows().map(|(_, reading)| reading.at_ns).collect();
+    let mut frame = DataFrame::new(
+        at.len(),
+        vec![
+            column_of::<Text>(
+                CASE_ID,
+                rows().map(|(recorded, _)| Some(recorded.case.as_str())),
+            ),
+            column_of::<U32>(ROUND, rows().map(|(recorded, _)| Some(recorded.round))),
+            Column::new(AT.into(), at),
+            column_of::<Text>(
+                SOURCE,
+                rows().map(|(_, reading)| Some(reading.source.name())),
+            ),
+            column_of::<Text>(NAME, rows().map(|(_, reading)| Some(&*reading.name))),
+            column_of::<Text>(LABELS, rows().map(|(_, reading)| Some(&*reading.labels))),
+            column_of::<U32>(DEVICE, rows().map(|(_, reading)| reading.device)),
+            column_of::<F64>(VALUE, rows().map(|(_, reading)| Some(reading.value))),
+        ],
+    )?;
+    let mut bytes = Vec::new();
+    ParquetWriter::new(&mut bytes).finish(&mut frame)?;
+    Ok(bytes)
 }
 
 /// Reads a file that [`write()`] wrote, by round in the order of its rows. Unknown columns are skipped.
@@ -73,29 +67,32 @@ pub fn read(bytes: impl Into<Vec<u8>>) -> Result<Vec<TelemetryRecord>, TableErro
 }
 
 fn decode_parquet(bytes: Vec<u8>) -> Result<Vec<TelemetryRecord>, TableError> {
-    let mut file = ColumnReader::open(Cursor::new(bytes))?;
-    let source_name = if file.has(SOURCE) {
-        SOURCE
-    } else {
-        EARLIER_SOURCE
+    let mut file = FrameReader::open(Cursor::new(bytes))?;
+    let source_name = match file.has(SOURCE) {
+        true => SOURCE,
+        false => EARLIER_SOURCE,
     };
-    let (mut rounds, mut texts) = (Rounds::default(), SharedTexts::default());
-    for (name, kind) in COLUMNS {
-        if name != SOURCE {
-            file.check(name, kind)?;
-        }
+    let columns = [
+        (CASE_ID, DataType::String),
+        (ROUND, DataType::UInt32),
+        (AT, DataType::Int64),
+        (source_name, DataType::String),
+        (NAME, DataType::String),
+        (LABELS, DataType::String),
+        (DEVICE, DataType::UInt32),
+        (VALUE, DataType::Float64),
+    ];
+    for (name, dtype) in &columns {
+        file.check(name, dtype)?;
     }
-    for (group, rows) in file.row_groups().into_iter().enumerate() {
-        let mut text = |name: &str| -> Result<Utf8ViewArray, TableError> {
-            typed(file.column(group, name, Kind::Text)?)
-        };
+    let (mut rounds, mut texts) = (Rounds::default(), SharedTexts::default());
+    file.read(&columns.map(|(name, _)| name), |frame| {
+        let text = |name: &str| View::<Text>::of(frame.column(name)?);
         let (case, source) = (text(CASE_ID)?, text(source_name)?);
         let (name, labels) = (text(NAME)?, text(LABELS)?);
-        let round: PrimitiveArray<u32> = typed(file.column(group, ROUND, Kind::U32)?)?;
-        let at: PrimitiveArray<i64> = typed(file.column(group, AT, Kind::I64)?)?;
-        let device: PrimitiveArray<u32> = typed(file.column(group, DEVICE, Kind::U32)?)?;
-        let value: PrimitiveArray<f64> = typed(file.column(group, VALUE, Kind::F64)?)?;
-        for row in 0..rows {
+        let (round, device) = (frame.column(ROUND)?.u32()?, frame.column(DEVICE)?.u32()?);
+        let (at, value) = (frame.column(AT)?.i64()?, frame.column(VALUE)?.f64()?);
+        for row in 0..frame.height() {
             let readings = rounds.readings(
                 case.get(row).unwrap_or_default(),
                 round.get(row).unwrap_or_default(),
@@ -120,13 +117,9 @@ fn decode_parquet(bytes: Vec<u8>) -> Result<Vec<TelemetryRecord>, TableError> {
                 value,
             });
         }
-    }
+        Ok(())
+    })?;
     Ok(rounds.all)
-}
-
-fn typed<A: Clone + 'static>(column: Box<dyn Array>) -> Result<A, TableError> {
-    let array = column.as_any().downcast_ref::<A>().cloned();
-    Ok(array.ok_or_else(|| ParquetError::Decoder("a column changed its type".into()))?)
 }
 
 /// The readings by case and round, in the order of their first row.

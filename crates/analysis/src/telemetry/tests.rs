@@ -606,7 +606,7 @@ fn a_case_has_the_readings_of_its_rounds_and_a_stage_those_of_its_time() {
         case: "b".into(),
         ..waiting(0, [70.0; 3])
     };
-    let table = Table::build([row(0, 0), row(1, 0), row(1, 1), row(2, 1)]);
+    let table = Table::build([row(0, 0), row(1, 0), row(1, 1), row(2, 1)]).unwrap();
     let table = table.with_telemetry(vec![
         foreign,
         waiting(0, [90.0, 1.0, 90.0]),

@@ -185,7 +185,8 @@ pub(crate) fn files(peer: ExportFormat, case: &Case, rows: Vec<Outcome>) -> Vec<
         round: 0,
         shard: 0,
         outcome,
-    }));
+    }))
+    .unwrap();
     let rows = timed_requests(
         &table,
         &CaseFacts {
