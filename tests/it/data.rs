@@ -8,9 +8,11 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 const PAGE: &str = include_str!("../../docs/reference/output-files.md");
+const QUERIES: &str = include_str!("../../docs/how-to/query-results.md");
 const KEY: &str = "sk-very\"secret\"key";
 
 /// Two cases in two rounds on the simulator, a tenth of whose requests fail; 30 requests each.
@@ -84,12 +86,18 @@ fn value(cell: Cell) -> Value {
     }
 }
 
-/// The queries of the page, by number.
+/// The SQL queries of the page, in its order.
 fn queries() -> Vec<&'static str> {
-    PAGE.split("```sql\n")
-        .skip(1)
-        .map(|rest| rest.split_once("```").unwrap().0)
+    let queries = QUERIES.split("\n## ").skip(1);
+    queries
+        .map(|section| block(section, "sql").unwrap())
         .collect()
+}
+
+/// The first block of code in this language.
+fn block(section: &'static str, language: &str) -> Option<&'static str> {
+    let (_, rest) = section.split_once(&format!("```{language}\n"))?;
+    Some(rest.split_once("```")?.0)
 }
 
 fn files(folder: &Path) -> Vec<std::path::PathBuf> {
@@ -403,6 +411,63 @@ fn the_page_names_every_column() {
             PAGE.contains(&format!("`{name}`")),
             "{table}.{name} is not on the page"
         );
+    }
+}
+
+/// Runs every block of Python of the page, and compares its answer with that of the SQL query above it.
+#[test]
+fn polars_and_sql_give_one_answer() {
+    let lab = Lab::new();
+    run(&lab, SWEPT).expect(0);
+    std::fs::rename(lab.path().join("out"), lab.path().join("RUN")).unwrap();
+    let own = Connection::open(lab.path().join("RUN/requests.db")).unwrap();
+    let mut sections = QUERIES.split("\n## ");
+    let mut script = block(sections.next().unwrap(), "python")
+        .unwrap()
+        .to_owned();
+    let mut expected = Vec::new();
+    for section in sections {
+        let Some(python) = block(section, "python") else {
+            continue;
+        };
+        script.push_str(python);
+        if python.contains("answer =") {
+            script.push_str("print('answer:', answer.write_json())\n");
+            expected.push((python, rows(&own, block(section, "sql").unwrap())));
+        }
+    }
+    assert_eq!(expected.len(), 5);
+    let ran = Command::new(crate::numbers::python())
+        .args(["-c", &script])
+        .current_dir(lab.path())
+        .output()
+        .unwrap();
+    let out = String::from_utf8(ran.stdout).unwrap();
+    assert!(
+        ran.status.success(),
+        "{}",
+        String::from_utf8_lossy(&ran.stderr)
+    );
+    let answers = out.lines().filter_map(|line| line.strip_prefix("answer: "));
+    let answers: Vec<Vec<BTreeMap<String, Value>>> = answers
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(answers.len(), expected.len());
+    for (actual, (python, known)) in std::iter::zip(answers, expected) {
+        assert!(!known.is_empty() && actual.len() == known.len(), "{python}");
+        for (actual, known) in std::iter::zip(actual, known) {
+            assert!(
+                actual.keys().eq(known.keys()),
+                "{python}\n{actual:?}\n{known:?}"
+            );
+            for (name, value) in &known {
+                let is_equal = match value.is_f64() {
+                    true => close(&actual[name], value),
+                    false => actual[name] == *value,
+                };
+                assert!(is_equal, "{name}\n{python}\n{actual:?}\n{known:?}");
+            }
+        }
     }
 }
 

@@ -24,14 +24,14 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
         "tests/it/ci.rs runs the scripts",
     ),
     (
-        "docs/reference/output-files.md",
+        "docs/how-to/query-results.md",
         "sql",
         "tests/it/data.rs runs every query",
     ),
     (
-        "docs/reference/output-files.md",
+        "docs/how-to/query-results.md",
         "python",
-        "needs packages of Python; tests/it/data.rs reads the same files",
+        "tests/it/data.rs runs every block",
     ),
     (
         "docs/how-to/several-machines.md",

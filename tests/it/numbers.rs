@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
-const PACKAGES: [&str; 4] = ["numpy", "scipy", "pyarrow", "pyyaml"];
+const PACKAGES: [&str; 5] = ["numpy", "scipy", "pyarrow", "pyyaml", "polars"];
 
 /// Asserts that the script confirms all metrics of these run folders, in one process.
 pub fn agree(folders: &[PathBuf]) {
@@ -26,7 +26,7 @@ pub fn agree(folders: &[PathBuf]) {
 }
 
 /// A Python with the packages: `LLMSCEN_PYTHON`, or `target/python`, which is created if missing.
-fn python() -> PathBuf {
+pub fn python() -> PathBuf {
     let folder = Path::new(ROOT).join("target/python");
     let own = folder.join("bin/python3");
     let named = std::env::var_os("LLMSCEN_PYTHON").map(PathBuf::from);
@@ -34,7 +34,7 @@ fn python() -> PathBuf {
         .into_iter()
         .chain([own.clone(), PathBuf::from("python3")]);
     if let Some(python) = known.into_iter().find(|python| {
-        runs(Command::new(python).args(["-c", "import numpy, scipy, pyarrow, yaml"]))
+        runs(Command::new(python).args(["-c", "import numpy, scipy, pyarrow, yaml, polars"]))
     }) {
         return python;
     }

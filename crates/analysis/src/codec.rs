@@ -2,13 +2,12 @@
 
 use crate::columns::STORED;
 use crate::error::TableError;
-use crate::request_row::check_texts;
-use crate::schema::{self, Kind};
+use crate::request_row::check_words;
+use crate::schema;
 use crate::table::{Builder, Table, file_schema};
 use llmscen_parquet::{FrameReader, decode};
-use polars::io::mmap::MmapBytesReader;
 use polars::prelude::{Column, ParquetWriter};
-use std::io::Write;
+use std::io::{Read, Seek, Write};
 
 impl Table {
     /// Writes the table as Parquet, compressed with zstd, one batch of rows at a time.
@@ -28,7 +27,7 @@ impl Table {
     ///
     /// # Errors
     /// `input` cannot be read, is not a Parquet file, lacks a column, or has one of another type.
-    pub fn read_parquet(input: impl MmapBytesReader) -> Result<Table, TableError> {
+    pub fn read_parquet(input: impl Read + Seek) -> Result<Table, TableError> {
         let mut builder = Builder::default();
         builder.append_parquet(input)?;
         builder.finish()
@@ -40,11 +39,11 @@ impl Builder {
     ///
     /// # Errors
     /// As [`Table::read_parquet`].
-    pub fn append_parquet(&mut self, input: impl MmapBytesReader) -> Result<(), TableError> {
+    pub fn append_parquet(&mut self, input: impl Read + Seek) -> Result<(), TableError> {
         decode(|| self.decode_parquet(input))
     }
 
-    fn decode_parquet(&mut self, input: impl MmapBytesReader) -> Result<(), TableError> {
+    fn decode_parquet(&mut self, input: impl Read + Seek) -> Result<(), TableError> {
         let mut file = FrameReader::open(input)?;
         let is_optional = |name| schema::optional_columns().any(|(optional, _)| optional == name);
         for (name, kind) in schema::columns() {
@@ -52,27 +51,20 @@ impl Builder {
                 file.check(name, &kind.dtype())?;
             }
         }
-        let present: Vec<&str> = STORED
-            .iter()
-            .map(|(name, _)| *name)
-            .filter(|name| file.has(name))
-            .collect();
-        let missing: Vec<(&str, Kind)> = STORED
-            .iter()
-            .copied()
-            .filter(|(name, _)| !file.has(name))
-            .collect();
-        let mut rows = 0;
-        file.read(&present, |mut frame| {
-            let height = frame.height();
-            for (name, kind) in &missing {
-                frame.with_column(Column::full_null((*name).into(), height, &kind.dtype()))?;
+        let mut before = 0;
+        for (group, rows) in file.row_groups().into_iter().enumerate() {
+            for (name, kind) in STORED {
+                let column = match file.has(name) {
+                    true => file.column(group, name)?,
+                    false => Column::full_null((*name).into(), rows, &kind.dtype()),
+                };
+                check_words(&column, before)?;
+                self.rows_mut().extend(&column)?;
             }
-            check_texts(&frame, rows)?;
-            self.push_frame(&frame);
-            rows += height;
-            Ok(())
-        })
+            self.rows_mut().grow(rows);
+            before += rows;
+        }
+        Ok(())
     }
 }
 
@@ -90,7 +82,7 @@ impl StoredSize {
     ///
     /// # Errors
     /// `input` cannot be read, or is not a Parquet file.
-    pub fn read(input: impl MmapBytesReader) -> Result<StoredSize, TableError> {
+    pub fn read(input: impl Read + Seek) -> Result<StoredSize, TableError> {
         decode(|| {
             let file = FrameReader::open(input)?;
             Ok(StoredSize {

@@ -4,12 +4,13 @@ use crate::schema as s;
 use llmscen_core::expect::{CheckedAnswer, FailedCheck};
 use llmscen_core::outcome::{Audio, Failure, Outcome};
 use llmscen_core::units::Nanos;
+use polars::error::PolarsError;
 use polars::frame::column::ScalarColumn;
 use polars::prelude::{
-    BooleanChunked, BooleanChunkedBuilder, ChunkCompareEq, ChunkedArray, ChunkedBuilder, Column,
-    DataFrame, DataType, Float64Type, IntoSeries, ListBuilderTrait, ListChunked,
-    ListPrimitiveChunkedBuilder, PolarsResult, PrimitiveChunkedBuilder, Series, StringChunked,
-    StringChunkedBuilder, UInt32Type, UInt64Type,
+    BooleanChunkedBuilder, BooleanType, ChunkedArray, ChunkedBuilder, Column, DataFrame, DataType,
+    Float64Type, IntoSeries, ListBuilderTrait, ListPrimitiveChunkedBuilder, ListType, PlSmallStr,
+    PolarsDataType, PolarsNumericType, PolarsResult, PrimitiveChunkedBuilder, Series, StaticArray,
+    StringChunkedBuilder, StringType, UInt32Type, UInt64Type,
 };
 use std::fmt;
 
@@ -65,27 +66,40 @@ impl<'a> From<&TaggedOutcome<'a>> for OutcomeRow<'a> {
 pub(super) trait ColumnType {
     /// The value of a row. The default stands for null.
     type Value<'a>: Default;
+    /// A value that is kept.
+    type Kept: fmt::Debug;
     /// Collects values.
     type Builder;
     /// The values in memory.
-    type Array: Clone + Default + fmt::Debug;
+    type Array: Clone + fmt::Debug;
 
     fn builder(name: &str) -> Self::Builder;
     fn append(builder: &mut Self::Builder, value: Self::Value<'_>);
     fn finish(builder: Self::Builder) -> Series;
     fn array(series: &Series) -> PolarsResult<Self::Array>;
     fn get(array: &Self::Array, row: usize) -> Self::Value<'_>;
+    fn keep(value: Self::Value<'_>) -> Self::Kept;
+    fn lend(kept: &Self::Kept) -> Self::Value<'_>;
+    fn is_equal(kept: &Self::Kept, value: &Self::Value<'_>) -> bool;
+}
+
+/// The one array of a column. Its values are read in a fifth of the time that `ChunkedArray::get` takes.
+fn only_array<T: PolarsDataType>(column: &ChunkedArray<T>) -> PolarsResult<T::Array> {
+    let column = column.rechunk();
+    let array = column.downcast_iter().next().cloned();
+    array.ok_or_else(|| PolarsError::NoData("a column without an array".into()))
 }
 
 macro_rules! scalars {
-    ($($name:ident: $value:ty, $builder:ty, $array:ty, $values:ident;)*) => {$(
+    ($($name:ident: $value:ty, $kept:ty, $data:ty, $builder:ty, $values:ident;)*) => {$(
         #[derive(Clone, Debug)]
         pub(super) struct $name;
 
         impl ColumnType for $name {
             type Value<'a> = Option<$value>;
+            type Kept = Option<$kept>;
             type Builder = $builder;
-            type Array = $array;
+            type Array = <$data as PolarsDataType>::Array;
 
             fn builder(name: &str) -> $builder {
                 <$builder>::new(name.into(), 0)
@@ -99,23 +113,38 @@ macro_rules! scalars {
                 builder.finish().into_series()
             }
 
-            fn array(series: &Series) -> PolarsResult<$array> {
-                Ok(series.$values()?.rechunk().into_owned())
+            fn array(series: &Series) -> PolarsResult<Self::Array> {
+                only_array(series.$values()?)
             }
 
-            fn get(array: &$array, row: usize) -> Self::Value<'_> {
-                array.get(row)
+            #[inline]
+            fn get(array: &Self::Array, row: usize) -> Self::Value<'_> {
+                StaticArray::get(array, row)
+            }
+
+            fn keep(value: Self::Value<'_>) -> Self::Kept {
+                value.map(<$kept>::from)
+            }
+
+            fn lend(kept: &Self::Kept) -> Self::Value<'_> {
+                scalars!(@lend $values, kept)
+            }
+
+            fn is_equal(kept: &Self::Kept, value: &Self::Value<'_>) -> bool {
+                Self::lend(kept) == *value
             }
         }
     )*};
+    (@lend str, $kept:ident) => { $kept.as_deref() };
+    (@lend $values:ident, $kept:ident) => { *$kept };
 }
 
 scalars! {
-    U32: u32, PrimitiveChunkedBuilder<UInt32Type>, ChunkedArray<UInt32Type>, u32;
-    U64: u64, PrimitiveChunkedBuilder<UInt64Type>, ChunkedArray<UInt64Type>, u64;
-    F64: f64, PrimitiveChunkedBuilder<Float64Type>, ChunkedArray<Float64Type>, f64;
-    Flag: bool, BooleanChunkedBuilder, BooleanChunked, bool;
-    Text: &'a str, StringChunkedBuilder, StringChunked, str;
+    U32: u32, u32, UInt32Type, PrimitiveChunkedBuilder<UInt32Type>, u32;
+    U64: u64, u64, UInt64Type, PrimitiveChunkedBuilder<UInt64Type>, u64;
+    F64: f64, f64, Float64Type, PrimitiveChunkedBuilder<Float64Type>, f64;
+    Flag: bool, bool, BooleanType, BooleanChunkedBuilder, bool;
+    Text: &'a str, String, StringType, StringChunkedBuilder, str;
 }
 
 macro_rules! lists {
@@ -125,9 +154,10 @@ macro_rules! lists {
 
         impl ColumnType for $name {
             type Value<'a> = &'a [$item];
+            type Kept = Vec<$item>;
             type Builder = ListPrimitiveChunkedBuilder<$data>;
             /// The lists, and the items of all lists.
-            type Array = (ListChunked, ChunkedArray<$data>);
+            type Array = (<ListType as PolarsDataType>::Array, <$data as PolarsDataType>::Array);
 
             fn builder(name: &str) -> Self::Builder {
                 ListPrimitiveChunkedBuilder::new(name.into(), 0, 0, DataType::$kind)
@@ -145,27 +175,42 @@ macro_rules! lists {
             }
 
             fn array(series: &Series) -> PolarsResult<Self::Array> {
-                let lists = series.list()?.rechunk().into_owned();
-                let items = lists.get_inner().$items()?.clone();
-                Ok((lists, items))
+                let lists = series.list()?.rechunk();
+                let items = lists.get_inner();
+                match items.null_count() {
+                    0 => Ok((only_array(&lists)?, only_array(items.$items()?)?)),
+                    _ => Err(PolarsError::NoData("a null within a list".into())),
+                }
             }
 
+            #[inline]
             fn get((lists, items): &Self::Array, row: usize) -> &[$item] {
-                let range = lists.downcast_iter().next().map(|lists| lists.offsets().start_end(row));
-                let items = items.cont_slice().unwrap_or_default();
-                range.and_then(|(from, to)| items.get(from..to)).unwrap_or_default()
+                let (from, to) = lists.offsets().start_end(row);
+                items.values().as_slice().get(from..to).unwrap_or_default()
+            }
+
+            fn keep(value: &[$item]) -> Vec<$item> {
+                value.to_vec()
+            }
+
+            fn lend(kept: &Vec<$item>) -> &[$item] {
+                kept
+            }
+
+            fn is_equal(kept: &Vec<$item>, value: &&[$item]) -> bool {
+                kept == value
             }
         }
     )*};
 }
 
 /// An empty list of a raw column.
-fn empty_list<T: polars::prelude::PolarsNumericType>(builder: &mut ListPrimitiveChunkedBuilder<T>) {
+fn empty_list<T: PolarsNumericType>(builder: &mut ListPrimitiveChunkedBuilder<T>) {
     builder.append_slice(&[]);
 }
 
 /// An empty list of a derived column.
-fn null_list<T: polars::prelude::PolarsNumericType>(builder: &mut ListPrimitiveChunkedBuilder<T>) {
+fn null_list<T: PolarsNumericType>(builder: &mut ListPrimitiveChunkedBuilder<T>) {
     builder.append_null();
 }
 
@@ -175,22 +220,73 @@ lists! {
     F64List: f64, Float64Type, Float64, f64, null_list;
 }
 
+/// Collects the values of a column. As long as all are equal, only their number is stored.
+pub(super) struct ColumnBuilder<T: ColumnType> {
+    name: PlSmallStr,
+    rows: usize,
+    first: Option<T::Kept>,
+    builder: Option<T::Builder>,
+}
+
+impl<T: ColumnType> ColumnBuilder<T> {
+    pub(super) fn new(name: &str) -> ColumnBuilder<T> {
+        ColumnBuilder {
+            name: name.into(),
+            rows: 0,
+            first: None,
+            builder: None,
+        }
+    }
+
+    pub(super) fn push(&mut self, value: T::Value<'_>) {
+        match (&mut self.builder, &self.first) {
+            (Some(builder), _) => T::append(builder, value),
+            (None, None) => self.first = Some(T::keep(value)),
+            (None, Some(first)) if T::is_equal(first, &value) => (),
+            (None, Some(first)) => {
+                let mut builder = T::builder(&self.name);
+                (0..self.rows).for_each(|_| T::append(&mut builder, T::lend(first)));
+                T::append(&mut builder, value);
+                self.builder = Some(builder);
+            }
+        }
+        self.rows += 1;
+    }
+
+    fn extend(&mut self, column: &Column) -> PolarsResult<()> {
+        let values = View::<T>::of(column)?;
+        (0..column.len()).for_each(|row| self.push(values.get(row)));
+        Ok(())
+    }
+
+    pub(super) fn finish(self) -> Column {
+        let first = self.first.iter().map(T::lend);
+        match self.builder {
+            Some(builder) => T::finish(builder).into(),
+            None => {
+                let mut builder = T::builder(&self.name);
+                first.for_each(|value| T::append(&mut builder, value));
+                ScalarColumn::from_single_value_series(T::finish(builder), self.rows).into()
+            }
+        }
+    }
+}
+
 /// A column of these values.
 pub(super) fn column_of<'a, T: ColumnType>(
     name: &str,
     values: impl IntoIterator<Item = T::Value<'a>>,
 ) -> Column {
-    let mut builder = T::builder(name);
-    values
-        .into_iter()
-        .for_each(|value| T::append(&mut builder, value));
-    T::finish(builder).into()
+    let mut column = ColumnBuilder::<T>::new(name);
+    values.into_iter().for_each(|value| column.push(value));
+    column.finish()
 }
 
 /// A column of the frame whose values are read by row.
 #[derive(Clone, Debug)]
 pub(super) struct View<T: ColumnType> {
-    array: T::Array,
+    /// None in an empty table.
+    array: Option<T::Array>,
     rows: usize,
     /// The array has the value of all rows.
     is_constant: bool,
@@ -206,7 +302,7 @@ impl<T: ColumnType> View<T> {
             None => T::array(column.as_materialized_series()),
         };
         Ok(View {
-            array: array?,
+            array: Some(array?),
             rows: column.len(),
             is_constant: constant.is_some(),
         })
@@ -214,10 +310,9 @@ impl<T: ColumnType> View<T> {
 
     /// The value of a row; null for a row outside of the column.
     pub(super) fn get(&self, row: usize) -> T::Value<'_> {
-        match (row < self.rows, self.is_constant) {
-            (false, _) => T::Value::default(),
-            (true, true) => T::get(&self.array, 0),
-            (true, false) => T::get(&self.array, row),
+        match &self.array {
+            Some(array) if row < self.rows => T::get(array, if self.is_constant { 0 } else { row }),
+            _ => T::Value::default(),
         }
     }
 }
@@ -225,27 +320,11 @@ impl<T: ColumnType> View<T> {
 impl<T: ColumnType> Default for View<T> {
     fn default() -> View<T> {
         View {
-            array: T::Array::default(),
+            array: None,
             rows: 0,
             is_constant: false,
         }
     }
-}
-
-/// The column with its value alone where all rows have the same one.
-pub(super) fn compact(column: Column) -> PolarsResult<Column> {
-    let Some(series) = column.as_series().filter(|series| !series.is_empty()) else {
-        return Ok(column);
-    };
-    let is_constant = match series.dtype() {
-        DataType::List(_) => series.null_count() == 0 && series.list()?.inner_length() == 0,
-        _ => series.equal_missing(&series.head(Some(1)))?.all(),
-    };
-    if !is_constant {
-        return Ok(column);
-    }
-    let one = series.head(Some(1));
-    Ok(ScalarColumn::from_single_value_series(one, series.len()).into())
 }
 
 // The raw columns.
@@ -268,17 +347,29 @@ macro_rules! columns {
         /// Collects rows of the frame.
         pub(super) struct RowBuilder {
             rows: usize,
-            $($field: <$kind as ColumnType>::Builder,)*
+            $($field: ColumnBuilder<$kind>,)*
         }
 
         impl RowBuilder {
             pub(super) fn new() -> RowBuilder {
-                RowBuilder { rows: 0, $($field: $kind::builder($name),)* }
+                RowBuilder { rows: 0, $($field: ColumnBuilder::new($name),)* }
             }
 
             pub(super) fn push(&mut self, row: &OutcomeRow<'_>) {
-                $({ let $row = row; $kind::append(&mut self.$field, $value); })*
+                $({ let $row = row; self.$field.push($value); })*
                 self.rows += 1;
+            }
+
+            /// Appends the values of a column. Once all columns have as many, [`RowBuilder::grow`] counts them.
+            pub(super) fn extend(&mut self, column: &Column) -> PolarsResult<()> {
+                match column.name().as_str() {
+                    $($name => self.$field.extend(column),)*
+                    _ => Ok(()),
+                }
+            }
+
+            pub(super) fn grow(&mut self, rows: usize) {
+                self.rows += rows;
             }
 
             pub(super) fn len(&self) -> usize {
@@ -286,9 +377,7 @@ macro_rules! columns {
             }
 
             pub(super) fn finish(self) -> PolarsResult<DataFrame> {
-                let columns = [$($kind::finish(self.$field),)*];
-                let columns = columns.into_iter().map(|series| compact(series.into()));
-                DataFrame::new(self.rows, columns.collect::<PolarsResult<_>>()?)
+                DataFrame::new(self.rows, vec![$(self.$field.finish(),)*])
             }
         }
 

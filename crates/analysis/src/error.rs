@@ -13,7 +13,7 @@ pub enum TableError {
     )]
     Word {
         /// The column.
-        column: &'static str,
+        column: String,
         /// The row, from 0.
         row: usize,
         /// The value.

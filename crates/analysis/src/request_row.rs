@@ -4,7 +4,7 @@
 //! metrics call [`RequestRow::metric`].
 
 use crate::columns::{
-    ColumnType, Columns, F64, F64List, OutcomeRow, Source, Text, U32, U64, column_of,
+    ColumnBuilder, Columns, F64, F64List, OutcomeRow, Source, Text, U32, U64, column_of,
 };
 use crate::error::TableError;
 use crate::output_lengths;
@@ -15,7 +15,7 @@ use llmscen_core::metric::Metric;
 use llmscen_core::outcome::{Anomaly, Failure, FailureKind, Phase};
 use llmscen_core::report::TokenSource;
 use llmscen_core::token_account::TokenAccount;
-use polars::prelude::{Column, DataFrame};
+use polars::prelude::Column;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
@@ -271,9 +271,9 @@ impl<'a> RequestRow<'a> {
 /// The value of the `outcome` column of a request that succeeded.
 const OK: &str = "ok";
 
-/// Checks the values of the text columns `phase` and `outcome` that were read from a file.
-/// `before`: the rows of the file before the frame.
-pub(super) fn check_texts(frame: &DataFrame, before: usize) -> Result<(), TableError> {
+/// Checks the words of the columns `phase` and `outcome` that were read from a file; other columns have none.
+/// `before`: the rows of the file before the column.
+pub(super) fn check_words(column: &Column, before: usize) -> Result<(), TableError> {
     let phases = [
         Phase::Measured.name(),
         Phase::Warmup.name(),
@@ -281,23 +281,18 @@ pub(super) fn check_texts(frame: &DataFrame, before: usize) -> Result<(), TableE
         OUTSIDE_STAGE,
         SETTLING,
     ];
-    let is_outcome = |word: &str| word == OK || FailureKind::parse(word).is_some();
-    check_words(frame, before, s::PHASE, |word| phases.contains(&word))?;
-    check_words(frame, before, s::OUTCOME, is_outcome)
-}
-
-fn check_words(
-    frame: &DataFrame,
-    before: usize,
-    column: &'static str,
-    is_known: impl Fn(&str) -> bool,
-) -> Result<(), TableError> {
-    let words = frame.column(column)?.str()?;
-    let invalid = words.iter().position(|word| !word.is_some_and(&is_known));
-    match invalid {
+    let is_known = |word: &str| match column.name().as_str() {
+        s::PHASE => phases.contains(&word),
+        _ => word == OK || FailureKind::parse(word).is_some(),
+    };
+    if ![s::PHASE, s::OUTCOME].contains(&column.name().as_str()) {
+        return Ok(());
+    }
+    let words = column.str()?;
+    match words.iter().position(|word| !word.is_some_and(is_known)) {
         None => Ok(()),
         Some(row) => Err(TableError::Word {
-            column,
+            column: column.name().to_string(),
             row: before + row,
             found: words.get(row).unwrap_or_default().into(),
         }),
@@ -741,9 +736,9 @@ fn choice_times(rows: &[RequestRow<'_>], name: &str, get: fn(&(u64, u64)) -> u64
 
 /// Null for a row without a number.
 fn lists(name: &str, rows: impl Iterator<Item = Vec<f64>>) -> Column {
-    let mut builder = F64List::builder(name);
-    rows.for_each(|numbers| F64List::append(&mut builder, &numbers));
-    F64List::finish(builder).into()
+    let mut column = ColumnBuilder::<F64List>::new(name);
+    rows.for_each(|numbers| column.push(&numbers));
+    column.finish()
 }
 
 /// The value of the `token_source` column.

@@ -1,7 +1,7 @@
 //! The request frame of a run: one row per request.
 
 use crate::columns::{
-    Columns, OutcomeRow, RowBuilder, STORED, TaggedOutcome, Text, U32, View, column_of, compact,
+    Columns, OutcomeRow, RowBuilder, STORED, TaggedOutcome, Text, U32, U64, View, column_of,
 };
 use crate::error::TableError;
 use crate::request_row::{RequestRow, derived_column};
@@ -19,8 +19,8 @@ use std::fmt;
 use std::mem;
 use std::ops::Range;
 
-/// Rows of a row group of requests.parquet, and of a part of a frame that is being built.
-const BATCH: usize = 1 << 15;
+/// Rows of a row group of requests.parquet.
+const BATCH: usize = 1 << 14;
 
 /// The request frame: the raw values of every request of a run, warm-up included. The rows of a case are contiguous, ordered
 /// by round, seq and turn.
@@ -50,13 +50,11 @@ pub struct Builder {
     /// Cases whose order is fixed.
     cases: Vec<String>,
     rows: RowBuilder,
-    /// The frames of the rows before, or why one could not be built.
-    full: Vec<PolarsResult<DataFrame>>,
 }
 
 impl fmt::Debug for Builder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} frames and {} rows", self.full.len(), self.rows.len())
+        write!(f, "{} rows", self.rows.len())
     }
 }
 
@@ -72,34 +70,16 @@ impl Builder {
         Builder {
             cases: ids.into_iter().map(str::to_owned).collect(),
             rows: RowBuilder::new(),
-            full: Vec::new(),
         }
     }
 
     /// Adds a request.
     pub fn push(&mut self, row: &TaggedOutcome<'_>) {
         self.rows.push(&OutcomeRow::from(row));
-        if self.rows.len() == BATCH {
-            self.end_rows();
-        }
     }
 
-    /// Adds rows with the stored columns.
-    pub(super) fn push_frame(&mut self, frame: &DataFrame) {
-        self.end_rows();
-        let columns = STORED
-            .iter()
-            .map(|(name, _)| compact(frame.column(name)?.clone()));
-        let columns = columns.collect::<PolarsResult<_>>();
-        self.full
-            .push(columns.and_then(|columns| DataFrame::new(frame.height(), columns)));
-    }
-
-    fn end_rows(&mut self) {
-        if self.rows.len() > 0 {
-            let rows = mem::replace(&mut self.rows, RowBuilder::new());
-            self.full.push(rows.finish());
-        }
+    pub(super) fn rows_mut(&mut self) -> &mut RowBuilder {
+        &mut self.rows
     }
 
     /// A table of the requests so far whose `seq` is below the given one.
@@ -107,59 +87,24 @@ impl Builder {
     /// # Errors
     /// A frame could not be built.
     pub fn before(&mut self, seq: u64) -> Result<Table, TableError> {
-        self.end_rows();
-        let mut frames = Vec::new();
-        for frame in &self.full {
-            let frame = frame.as_ref().map_err(Clone::clone)?;
-            let known = frame.column(schema::SEQ)?.u64()?;
-            let is_before = known
-                .iter()
-                .map(|known| known.is_some_and(|known| known < seq));
-            frames.push(frame.filter(&is_before.collect::<BooleanChunked>())?);
+        let frame = mem::replace(&mut self.rows, RowBuilder::new()).finish()?;
+        for column in frame.columns() {
+            self.rows.extend(column)?;
         }
-        Ok(Table::sorted(join(frames)?, &self.cases)?)
+        self.rows.grow(frame.height());
+        let known: View<U64> = View::of(frame.column(schema::SEQ)?)?;
+        let is_before = |row| known.get(row).is_some_and(|known| known < seq);
+        let mask: BooleanChunked = (0..frame.height()).map(is_before).collect();
+        Ok(Table::sorted(frame.filter(&mask)?, &self.cases)?)
     }
 
     /// Sorts the rows by case, round, seq and turn.
     ///
     /// # Errors
     /// A frame could not be built.
-    pub fn finish(mut self) -> Result<Table, TableError> {
-        self.end_rows();
-        let frames = self.full.into_iter().collect::<PolarsResult<_>>()?;
-        Ok(Table::sorted(join(frames)?, &self.cases)?)
+    pub fn finish(self) -> Result<Table, TableError> {
+        Ok(Table::sorted(self.rows.finish()?, &self.cases)?)
     }
-}
-
-/// The rows of all frames. Columns are joined one after the other, so that only one of them is in memory twice.
-fn join(frames: Vec<DataFrame>) -> PolarsResult<DataFrame> {
-    let rows = frames.iter().map(DataFrame::height).sum();
-    let mut parts: Vec<_> = frames
-        .into_iter()
-        .map(|frame| frame.into_columns().into_iter())
-        .collect();
-    let columns = STORED.iter().map(|(name, kind)| {
-        let parts = parts.iter_mut().filter_map(Iterator::next).collect();
-        join_column(parts, rows)
-            .unwrap_or_else(|| Ok(Column::new_empty((*name).into(), &kind.dtype())))
-    });
-    DataFrame::new(rows, columns.collect::<PolarsResult<_>>()?)
-}
-
-fn join_column(parts: Vec<Column>, rows: usize) -> Option<PolarsResult<Column>> {
-    let constant = parts.first()?.as_scalar_column().filter(|first| {
-        let others = parts.iter().map(Column::as_scalar_column);
-        others
-            .into_iter()
-            .all(|part| part.is_some_and(|part| part.scalar() == first.scalar()))
-    });
-    if let Some(constant) = constant {
-        return Some(Ok(constant.resize(rows).into()));
-    }
-    let mut parts = parts.into_iter();
-    let mut whole = parts.next()?;
-    let joined = parts.try_for_each(|part| whole.append_owned(part).map(drop));
-    Some(joined.map(|()| whole.rechunk()))
 }
 
 /// What identifies a row, and the shard that sent it.
@@ -320,7 +265,7 @@ impl Table {
 
     /// Replaces a column of the frame.
     pub(super) fn set_column(&mut self, column: Column) -> Result<(), TableError> {
-        self.frame.with_column(compact(column)?)?;
+        self.frame.with_column(column)?;
         self.columns = Columns::of(&self.frame)?;
         Ok(())
     }
@@ -384,7 +329,7 @@ impl Table {
             column_of::<Text>(schema::PHASE, rows.clone().map(phase)),
             column_of::<Text>(schema::CASE_ID, rows.clone().map(id)),
         ] {
-            frame.with_column(compact(column)?)?;
+            frame.with_column(column)?;
         }
         let of_case = self
             .recorded()

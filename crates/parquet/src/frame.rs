@@ -1,32 +1,28 @@
-//! Reads the row groups of a file as frames. Call its functions within [`crate::decode`]: the file may be damaged.
+//! Reads the columns of a file as those of a frame. Call its functions within [`crate::decode`]: the file may be damaged.
 
-use crate::ParquetError;
-use polars::io::mmap::MmapBytesReader;
-use polars::io::parquet::metadata::FileMetadataRef;
-use polars::prelude::{
-    ArrowSchema, DataFrame, DataType, ParallelStrategy, ParquetReader, SerReader,
-};
-use std::sync::Arc;
+use crate::{ParquetError, read_column};
+use polars::prelude::{ArrowSchema, Column, DataType, Series};
+use polars_parquet::read::{FileMetadata, RowGroupMetadata, infer_schema, read_metadata};
+use std::io::{Read, Seek};
 
-/// A Parquet file of which a row group is read at a time.
+/// A Parquet file, of which one column of a row group is read at a time.
 pub struct FrameReader<R> {
     input: R,
-    metadata: FileMetadataRef,
-    schema: Arc<ArrowSchema>,
+    file: FileMetadata,
+    schema: ArrowSchema,
 }
 
-impl<R: MmapBytesReader> FrameReader<R> {
+impl<R: Read + Seek> FrameReader<R> {
     /// Reads the footer.
     ///
     /// # Errors
     /// `input` cannot be read, or is not a Parquet file.
     pub fn open(mut input: R) -> Result<FrameReader<R>, ParquetError> {
-        let mut reader = ParquetReader::new(&mut input);
-        let metadata = reader.get_metadata()?.clone();
-        let schema = reader.schema()?;
+        let file = read_metadata(&mut input)?;
+        let schema = infer_schema(&file)?;
         Ok(FrameReader {
             input,
-            metadata,
+            file,
             schema,
         })
     }
@@ -57,12 +53,12 @@ impl<R: MmapBytesReader> FrameReader<R> {
 
     /// Number of rows in the file.
     pub fn rows(&self) -> usize {
-        self.metadata.num_rows
+        self.file.num_rows
     }
 
     /// Number of values of a column in the file, from its footer: an empty or null list counts as one.
     pub fn values(&self, name: &str) -> u64 {
-        let groups = self.metadata.row_groups.iter();
+        let groups = self.file.row_groups.iter();
         let columns = groups.flat_map(|group| group.columns_under_root_iter(name));
         columns
             .flatten()
@@ -70,31 +66,23 @@ impl<R: MmapBytesReader> FrameReader<R> {
             .sum()
     }
 
-    /// Reads these columns of every row group, in this thread.
+    /// Number of rows of each row group.
+    pub fn row_groups(&self) -> Vec<usize> {
+        let groups = self.file.row_groups.iter();
+        groups.map(RowGroupMetadata::num_rows).collect()
+    }
+
+    /// Reads a column of a row group.
     ///
     /// # Errors
-    /// A column is missing or cannot be read, or `take` fails.
-    pub fn read<E: From<ParquetError>>(
-        &mut self,
-        names: &[&str],
-        mut take: impl FnMut(DataFrame) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let metadata = self.metadata.clone();
-        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        let mut from = 0;
-        for group in &metadata.row_groups {
-            let rows = group.num_rows();
-            let mut reader = ParquetReader::new(&mut self.input)
-                .with_columns(Some(names.clone()))
-                .with_slice(Some((from, rows)))
-                .read_parallel(ParallelStrategy::None);
-            reader.set_metadata(metadata.clone());
-            let frame = reader.finish().map_err(ParquetError::from)?;
-            // A damaged file has columns of several lengths.
-            let frame = DataFrame::new(rows, frame.into_columns()).map_err(ParquetError::from)?;
-            take(frame)?;
-            from += rows;
-        }
-        Ok(())
+    /// The column is missing or cannot be read.
+    pub fn column(&mut self, group: usize, name: &str) -> Result<Column, ParquetError> {
+        let group = self.file.row_groups.get(group);
+        let field = self.schema.get(name);
+        let (Some(group), Some(field)) = (group, field) else {
+            return Err(ParquetError::missing(name));
+        };
+        let array = read_column(&mut self.input, group, field)?;
+        Ok(Series::from_arrow(name.into(), array)?.into())
     }
 }

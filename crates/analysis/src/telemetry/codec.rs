@@ -86,13 +86,18 @@ fn decode_parquet(bytes: Vec<u8>) -> Result<Vec<TelemetryRecord>, TableError> {
         file.check(name, dtype)?;
     }
     let (mut rounds, mut texts) = (Rounds::default(), SharedTexts::default());
-    file.read(&columns.map(|(name, _)| name), |frame| {
-        let text = |name: &str| View::<Text>::of(frame.column(name)?);
-        let (case, source) = (text(CASE_ID)?, text(source_name)?);
-        let (name, labels) = (text(NAME)?, text(LABELS)?);
-        let (round, device) = (frame.column(ROUND)?.u32()?, frame.column(DEVICE)?.u32()?);
-        let (at, value) = (frame.column(AT)?.i64()?, frame.column(VALUE)?.f64()?);
-        for row in 0..frame.height() {
+    for (group, rows) in file.row_groups().into_iter().enumerate() {
+        let mut column = |name| file.column(group, name);
+        let case: View<Text> = View::of(&column(CASE_ID)?)?;
+        let source: View<Text> = View::of(&column(source_name)?)?;
+        let name: View<Text> = View::of(&column(NAME)?)?;
+        let labels: View<Text> = View::of(&column(LABELS)?)?;
+        let round: View<U32> = View::of(&column(ROUND)?)?;
+        let device: View<U32> = View::of(&column(DEVICE)?)?;
+        let value: View<F64> = View::of(&column(VALUE)?)?;
+        let at = column(AT)?;
+        let at = at.i64()?;
+        for row in 0..rows {
             let readings = rounds.readings(
                 case.get(row).unwrap_or_default(),
                 round.get(row).unwrap_or_default(),
@@ -100,7 +105,7 @@ fn decode_parquet(bytes: Vec<u8>) -> Result<Vec<TelemetryRecord>, TableError> {
             let word = source.get(row).unwrap_or_default();
             let Some(source) = Source::ALL.into_iter().find(|source| source.name() == word) else {
                 return Err(TableError::Word {
-                    column: SOURCE,
+                    column: SOURCE.to_owned(),
                     row,
                     found: word.to_owned(),
                 });
@@ -117,8 +122,7 @@ fn decode_parquet(bytes: Vec<u8>) -> Result<Vec<TelemetryRecord>, TableError> {
                 value,
             });
         }
-        Ok(())
-    })?;
+    }
     Ok(rounds.all)
 }
 
