@@ -1,4 +1,4 @@
-//! Reads Parquet files that may be damaged: a row group at a time as a frame, or the rows as JSON.
+//! Reads Parquet files that may be damaged: a column of a row group at a time, or the rows as JSON.
 #![cfg_attr(
     not(any(test, feature = "testing")),
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)
