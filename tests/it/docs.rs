@@ -24,6 +24,11 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
         "tests/it/ci.rs runs the scripts",
     ),
     (
+        "docs/reference/output-files.md",
+        "python",
+        "needs packages of Python; tests/it/data.rs reads the same files",
+    ),
+    (
         "docs/how-to/query-results.md",
         "sql",
         "tests/it/data.rs runs every query",
