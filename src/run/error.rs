@@ -226,7 +226,7 @@ pub enum RunError {
     Store(#[from] StoreError),
     /// The request table cannot be built or read.
     #[error(transparent)]
-    Frame(#[from] TableError),
+    Table(#[from] TableError),
     /// The stored request table of a run cannot be read.
     #[error(
         "cannot read {path}: {source}; restore the file from a copy, or run the scenario again"

@@ -63,7 +63,7 @@ pub enum MergeError {
     },
     /// The rows of all shards cannot be joined.
     #[error(transparent)]
-    Frame(#[from] TableError),
+    Table(#[from] TableError),
     /// Two rows have the same key.
     #[error(
         "request {seq}{} of round {round} of case `{case}` is in the rows of {}; \

@@ -1,9 +1,8 @@
 //! Writes and reads the request table as requests.parquet.
 
-use crate::columns::STORED;
 use crate::error::TableError;
 use crate::request_row::check_words;
-use crate::schema;
+use crate::schema::{self, Kind};
 use crate::table::{Builder, Table, file_schema};
 use llmscen_parquet::{FrameReader, decode};
 use polars::prelude::{Column, ParquetWriter};
@@ -45,23 +44,25 @@ impl Builder {
 
     fn decode_parquet(&mut self, input: impl Read + Seek) -> Result<(), TableError> {
         let mut file = FrameReader::open(input)?;
-        let is_optional = |name| schema::optional_columns().any(|(optional, _)| optional == name);
+        let is_optional = |name| schema::optional_columns().any(|optional| optional == name);
         for (name, kind) in schema::columns() {
             if file.has(name) || !is_optional(name) {
                 file.check(name, &kind.dtype())?;
             }
         }
+        self.rows_mut()
+            .expect_events(file.expected_values(schema::TOKEN_EVENTS));
         let mut before = 0;
         for (group, rows) in file.row_groups().into_iter().enumerate() {
-            for (name, kind) in STORED {
-                let column = match file.has(name) {
-                    true => file.column(group, name)?,
-                    false => Column::full_null((*name).into(), rows, &kind.dtype()),
-                };
+            let column = |name: &'static str, kind: Kind| -> Result<Column, TableError> {
+                if !file.has(name) {
+                    return Ok(Column::full_null(name.into(), rows, &kind.dtype()));
+                }
+                let column = file.column(group, name)?;
                 check_words(&column, before)?;
-                self.rows_mut().extend(&column)?;
-            }
-            self.rows_mut().grow(rows);
+                Ok(column)
+            };
+            self.rows_mut().append(rows, column)?;
             before += rows;
         }
         Ok(())
@@ -140,8 +141,7 @@ mod tests {
             &[stream(0, 0, &[50, 80]), failed(1, FailureKind::Dropped)],
         );
         let earlier = file(
-            schema::optional_columns()
-                .fold(frame(&table), |frame, (name, _)| frame.drop(name).unwrap()),
+            schema::optional_columns().fold(frame(&table), |frame, name| frame.drop(name).unwrap()),
         );
         let read = Table::read_parquet(Cursor::new(earlier)).unwrap();
         let comparable = |table: &Table| {

@@ -1,4 +1,4 @@
-//! The raw columns of the request frame: how an outcome becomes a row, and how the values of a row are read.
+//! The stored columns of the request table: how an outcome becomes a row, and how the values of a row are read.
 
 use crate::schema as s;
 use llmscen_core::expect::{CheckedAnswer, FailedCheck};
@@ -67,13 +67,15 @@ pub(super) trait ColumnType {
     /// The value of a row. The default stands for null.
     type Value<'a>: Default;
     /// A value that is kept.
-    type Kept: fmt::Debug;
+    type Kept: Clone + fmt::Debug;
     /// Collects values.
     type Builder;
     /// The values in memory.
     type Array: Clone + fmt::Debug;
 
     fn builder(name: &str) -> Self::Builder;
+    /// Allocates memory for this number of items of lists.
+    fn reserve(builder: &mut Self::Builder, items: usize);
     fn append(builder: &mut Self::Builder, value: Self::Value<'_>);
     fn finish(builder: Self::Builder) -> Series;
     fn array(series: &Series) -> PolarsResult<Self::Array>;
@@ -105,6 +107,8 @@ macro_rules! scalars {
                 <$builder>::new(name.into(), 0)
             }
 
+            fn reserve(_: &mut $builder, _: usize) {}
+
             fn append(builder: &mut $builder, value: Self::Value<'_>) {
                 builder.append_option(value);
             }
@@ -131,12 +135,15 @@ macro_rules! scalars {
             }
 
             fn is_equal(kept: &Self::Kept, value: &Self::Value<'_>) -> bool {
-                Self::lend(kept) == *value
+                scalars!(@equal $values, Self::lend(kept), *value)
             }
         }
     )*};
     (@lend str, $kept:ident) => { $kept.as_deref() };
     (@lend $values:ident, $kept:ident) => { *$kept };
+    // 0.0 and -0.0 differ, and NaN equals itself.
+    (@equal f64, $a:expr, $b:expr) => { $a.map(f64::to_bits) == $b.map(f64::to_bits) };
+    (@equal $values:ident, $a:expr, $b:expr) => { $a == $b };
 }
 
 scalars! {
@@ -163,6 +170,10 @@ macro_rules! lists {
                 ListPrimitiveChunkedBuilder::new(name.into(), 0, 0, DataType::$kind)
             }
 
+            fn reserve(builder: &mut Self::Builder, items: usize) {
+                builder.builder.mut_values().reserve(items);
+            }
+
             fn append(builder: &mut Self::Builder, items: &[$item]) {
                 match items {
                     [] => $empty(builder),
@@ -185,6 +196,7 @@ macro_rules! lists {
 
             #[inline]
             fn get((lists, items): &Self::Array, row: usize) -> &[$item] {
+                // The offsets of an array are within its items, and those of a null list are equal.
                 let (from, to) = lists.offsets().start_end(row);
                 items.values().as_slice().get(from..to).unwrap_or_default()
             }
@@ -220,12 +232,14 @@ lists! {
     F64List: f64, Float64Type, Float64, f64, null_list;
 }
 
-/// Collects the values of a column. As long as all are equal, only their number is stored.
+/// Collects the values of a column. As long as all are equal, one value and the number of rows are stored.
 pub(super) struct ColumnBuilder<T: ColumnType> {
     name: PlSmallStr,
     rows: usize,
     first: Option<T::Kept>,
     builder: Option<T::Builder>,
+    /// Items of lists that will be appended.
+    expected: usize,
 }
 
 impl<T: ColumnType> ColumnBuilder<T> {
@@ -235,6 +249,7 @@ impl<T: ColumnType> ColumnBuilder<T> {
             rows: 0,
             first: None,
             builder: None,
+            expected: 0,
         }
     }
 
@@ -245,12 +260,21 @@ impl<T: ColumnType> ColumnBuilder<T> {
             (None, Some(first)) if T::is_equal(first, &value) => (),
             (None, Some(first)) => {
                 let mut builder = T::builder(&self.name);
+                T::reserve(&mut builder, self.expected);
                 (0..self.rows).for_each(|_| T::append(&mut builder, T::lend(first)));
                 T::append(&mut builder, value);
                 self.builder = Some(builder);
             }
         }
         self.rows += 1;
+    }
+
+    /// Allocates memory for this number of items of lists.
+    fn expect(&mut self, items: usize) {
+        self.expected = items;
+        self.builder
+            .iter_mut()
+            .for_each(|builder| T::reserve(builder, items));
     }
 
     fn extend(&mut self, column: &Column) -> PolarsResult<()> {
@@ -285,11 +309,17 @@ pub(super) fn column_of<'a, T: ColumnType>(
 /// A column of the frame whose values are read by row.
 #[derive(Clone, Debug)]
 pub(super) struct View<T: ColumnType> {
-    /// None in an empty table.
-    array: Option<T::Array>,
     rows: usize,
-    /// The array has the value of all rows.
-    is_constant: bool,
+    values: ViewValues<T>,
+}
+
+#[derive(Clone, Debug)]
+enum ViewValues<T: ColumnType> {
+    /// The value of every row.
+    Constant(T::Kept),
+    Array(T::Array),
+    /// There is no row.
+    None,
 }
 
 impl<T: ColumnType> View<T> {
@@ -297,21 +327,23 @@ impl<T: ColumnType> View<T> {
         let constant = column
             .as_scalar_column()
             .filter(|column| !column.is_empty());
-        let array = match constant {
-            Some(column) => T::array(&column.as_single_value_series()),
-            None => T::array(column.as_materialized_series()),
-        };
         Ok(View {
-            array: Some(array?),
             rows: column.len(),
-            is_constant: constant.is_some(),
+            values: match constant {
+                Some(column) => {
+                    let one = T::array(&column.as_single_value_series())?;
+                    ViewValues::Constant(T::keep(T::get(&one, 0)))
+                }
+                None => ViewValues::Array(T::array(column.as_materialized_series())?),
+            },
         })
     }
 
     /// The value of a row; null for a row outside of the column.
     pub(super) fn get(&self, row: usize) -> T::Value<'_> {
-        match &self.array {
-            Some(array) if row < self.rows => T::get(array, if self.is_constant { 0 } else { row }),
+        match &self.values {
+            ViewValues::Constant(value) if row < self.rows => T::lend(value),
+            ViewValues::Array(array) if row < self.rows => T::get(array, row),
             _ => T::Value::default(),
         }
     }
@@ -320,18 +352,17 @@ impl<T: ColumnType> View<T> {
 impl<T: ColumnType> Default for View<T> {
     fn default() -> View<T> {
         View {
-            array: None,
             rows: 0,
-            is_constant: false,
+            values: ViewValues::None,
         }
     }
 }
 
-// The raw columns.
+// The stored columns.
 
 macro_rules! columns {
     ($($field:ident $kind:ident = $name:path, |$row:ident| $value:expr;)*) => {
-        /// The raw columns of a frame; the other columns of the file are derived from them.
+        /// The stored columns by row.
         #[derive(Clone, Debug, Default)]
         #[allow(dead_code, reason = "no figure is computed from some of them")]
         pub(super) struct Columns {
@@ -360,16 +391,20 @@ macro_rules! columns {
                 self.rows += 1;
             }
 
-            /// Appends the values of a column. Once all columns have as many, [`RowBuilder::grow`] counts them.
-            pub(super) fn extend(&mut self, column: &Column) -> PolarsResult<()> {
-                match column.name().as_str() {
-                    $($name => self.$field.extend(column),)*
-                    _ => Ok(()),
-                }
+            /// Appends rows, one column after the other.
+            pub(super) fn append<E: From<PolarsError>>(
+                &mut self,
+                rows: usize,
+                mut column: impl FnMut(&'static str, s::Kind) -> Result<Column, E>,
+            ) -> Result<(), E> {
+                $(self.$field.extend(&column($name, s::Kind::$kind)?)?;)*
+                self.rows += rows;
+                Ok(())
             }
 
-            pub(super) fn grow(&mut self, rows: usize) {
-                self.rows += rows;
+            /// Allocates memory for this number of token events.
+            pub(super) fn expect_events(&mut self, events: usize) {
+                self.events.expect(events);
             }
 
             pub(super) fn len(&self) -> usize {
@@ -381,7 +416,7 @@ macro_rules! columns {
             }
         }
 
-        /// The columns that a frame consists of.
+        /// The stored columns; the other columns of the file are derived from them.
         pub(super) const STORED: &[(&str, s::Kind)] = &[$(($name, s::Kind::$kind),)*];
 
         /// What the values of a request are read from.

@@ -41,28 +41,40 @@ pub struct MeasuredRequests {
 /// Nullable texts with few different values.
 #[derive(Clone, Debug, Default)]
 struct Words {
-    codes: Vec<Option<u32>>,
-    words: Vec<Arc<str>>,
-    code_of: HashMap<Arc<str>, u32>,
+    /// Empty as long as all rows have the first word.
+    codes: Vec<u32>,
+    rows: usize,
+    words: Vec<Option<Arc<str>>>,
+    code_of: HashMap<Option<Arc<str>>, u32>,
 }
 
 impl Words {
     fn push(&mut self, word: Option<&str>) {
-        let code = word.map(|word| match self.code_of.get(word) {
-            Some(code) => *code,
-            None => {
-                let (code, word) = (self.words.len() as u32, Arc::<str>::from(word));
-                self.words.push(word.clone());
-                self.code_of.insert(word, code);
-                code
-            }
-        });
-        self.codes.push(code);
+        let last = self.codes.last().copied().unwrap_or(0);
+        let is_last = self.word(last) == Some(word);
+        let code = if is_last { last } else { self.code(word) };
+        if code > 0 || !self.codes.is_empty() {
+            self.codes.resize(self.rows, 0);
+            self.codes.push(code);
+        }
+        self.rows += 1;
+    }
+
+    fn word(&self, code: u32) -> Option<Option<&str>> {
+        self.words.get(code as usize).map(Option::as_deref)
+    }
+
+    fn code(&mut self, word: Option<&str>) -> u32 {
+        let word: Option<Arc<str>> = word.map(Arc::from);
+        let new = self.words.len() as u32;
+        *self.code_of.entry(word).or_insert_with_key(|word| {
+            self.words.push(word.clone());
+            new
+        })
     }
 
     fn get(&self, row: usize) -> Option<&str> {
-        let code = self.codes.get(row).copied().flatten()?;
-        self.words.get(code as usize).map(|word| &**word)
+        self.word(self.codes.get(row).copied().unwrap_or(0))?
     }
 }
 

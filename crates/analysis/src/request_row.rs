@@ -271,7 +271,7 @@ impl<'a> RequestRow<'a> {
 /// The value of the `outcome` column of a request that succeeded.
 const OK: &str = "ok";
 
-/// Checks the words of the columns `phase` and `outcome` that were read from a file; other columns have none.
+/// Checks the texts of the columns `case_id`, `phase` and `outcome` that were read from a file.
 /// `before`: the rows of the file before the column.
 pub(super) fn check_words(column: &Column, before: usize) -> Result<(), TableError> {
     let phases = [
@@ -283,9 +283,10 @@ pub(super) fn check_words(column: &Column, before: usize) -> Result<(), TableErr
     ];
     let is_known = |word: &str| match column.name().as_str() {
         s::PHASE => phases.contains(&word),
-        _ => word == OK || FailureKind::parse(word).is_some(),
+        s::OUTCOME => word == OK || FailureKind::parse(word).is_some(),
+        _ => true,
     };
-    if ![s::PHASE, s::OUTCOME].contains(&column.name().as_str()) {
+    if ![s::CASE_ID, s::PHASE, s::OUTCOME].contains(&column.name().as_str()) {
         return Ok(());
     }
     let words = column.str()?;

@@ -156,31 +156,31 @@ fn metric_columns() -> impl Iterator<Item = (&'static str, Kind)> {
 }
 
 /// Columns that files of earlier versions may lack; they are null then.
-pub(super) fn optional_columns() -> impl Iterator<Item = (&'static str, Kind)> {
-    metric_columns().chain([
-        (REASONING_EVENTS, Kind::U32),
-        (ENDPOINT, Kind::Text),
-        (HELD_UNTIL, Kind::U64),
-        (KEPT_HEADERS, Kind::Text),
-        (FIRST_TURN, Kind::U32),
-        (COUNTED_CACHEABLE, Kind::U64),
-        (SESSION_DURATION, Kind::U64),
-        (VALID, Kind::Flag),
-        (MATCH, Kind::Flag),
-        (LENGTH_EXACT, Kind::Flag),
-        (FAILED_CHECK, Kind::Text),
-        (FAILED_REASON, Kind::Text),
-        (FAILED_ANSWER, Kind::Text),
-        (AUDIO_DURATION, Kind::U64),
-        (FIRST_AUDIO, Kind::U64),
-        (PLAYBACK_UNDERRUNS, Kind::U32),
-        (PLAYBACK_STALLED, Kind::U64),
-        (REASONING_RECEIVED, Kind::Flag),
-        (CHARACTERS, Kind::U64),
-        (REPLACEMENT_CHARACTERS, Kind::U64),
-        (ANOMALIES, Kind::Text),
-        (WEIGHTS_COUNTED, Kind::Flag),
-        (PROMPT_HASH, Kind::U64),
+pub(super) fn optional_columns() -> impl Iterator<Item = &'static str> {
+    metric_columns().map(|(name, _)| name).chain([
+        REASONING_EVENTS,
+        ENDPOINT,
+        HELD_UNTIL,
+        KEPT_HEADERS,
+        FIRST_TURN,
+        COUNTED_CACHEABLE,
+        SESSION_DURATION,
+        VALID,
+        MATCH,
+        LENGTH_EXACT,
+        FAILED_CHECK,
+        FAILED_REASON,
+        FAILED_ANSWER,
+        AUDIO_DURATION,
+        FIRST_AUDIO,
+        PLAYBACK_UNDERRUNS,
+        PLAYBACK_STALLED,
+        REASONING_RECEIVED,
+        CHARACTERS,
+        REPLACEMENT_CHARACTERS,
+        ANOMALIES,
+        WEIGHTS_COUNTED,
+        PROMPT_HASH,
     ])
 }
 
@@ -206,6 +206,14 @@ mod tests {
                 Some(&"server_total_ms")
             )
         );
+    }
+
+    #[test]
+    fn a_stored_column_has_its_type_in_the_file() {
+        for stored in crate::columns::STORED {
+            assert!(RAW.contains(stored), "{stored:?}");
+        }
+        assert_eq!(RAW.len(), crate::columns::STORED.len() + 2);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The request frame of a run: one row per request.
+//! The request table of a run: a polars frame with one row per request.
 
 use crate::columns::{
     Columns, OutcomeRow, RowBuilder, STORED, TaggedOutcome, Text, U32, U64, View, column_of,
@@ -10,6 +10,7 @@ use llmscen_core::outcome::Phase;
 use llmscen_core::plan::StageSlice;
 use llmscen_core::telemetry::TelemetryRecord;
 use llmscen_parquet::ParquetError;
+use polars::error::PolarsError;
 use polars::prelude::{
     BooleanChunked, Column, DataFrame, PolarsResult, Schema, SortMultipleOptions,
 };
@@ -19,10 +20,10 @@ use std::fmt;
 use std::mem;
 use std::ops::Range;
 
-/// Rows of a row group of requests.parquet.
+/// Rows of a row group of requests.parquet. Their columns are in memory twice while they are written.
 const BATCH: usize = 1 << 14;
 
-/// The request frame: the raw values of every request of a run, warm-up included. The rows of a case are contiguous, ordered
+/// The request table: the raw values of every request of a run, warm-up included. The rows of a case are contiguous, ordered
 /// by round, seq and turn.
 #[derive(Clone, Debug)]
 pub struct Table {
@@ -50,6 +51,8 @@ pub struct Builder {
     /// Cases whose order is fixed.
     cases: Vec<String>,
     rows: RowBuilder,
+    /// Why rows were lost.
+    fault: Option<PolarsError>,
 }
 
 impl fmt::Debug for Builder {
@@ -70,6 +73,7 @@ impl Builder {
         Builder {
             cases: ids.into_iter().map(str::to_owned).collect(),
             rows: RowBuilder::new(),
+            fault: None,
         }
     }
 
@@ -87,15 +91,20 @@ impl Builder {
     /// # Errors
     /// A frame could not be built.
     pub fn before(&mut self, seq: u64) -> Result<Table, TableError> {
-        let frame = mem::replace(&mut self.rows, RowBuilder::new()).finish()?;
-        for column in frame.columns() {
-            self.rows.extend(column)?;
-        }
-        self.rows.grow(frame.height());
+        let frame = self.rebuild();
+        let frame = frame.inspect_err(|error| self.fault = Some(error.clone()))?;
         let known: View<U64> = View::of(frame.column(schema::SEQ)?)?;
         let is_before = |row| known.get(row).is_some_and(|known| known < seq);
         let mask: BooleanChunked = (0..frame.height()).map(is_before).collect();
-        Ok(Table::sorted(frame.filter(&mask)?, &self.cases)?)
+        Ok(Table::sorted(frame.filter_seq(&mask)?, &self.cases)?)
+    }
+
+    /// The rows so far, which are kept.
+    fn rebuild(&mut self) -> PolarsResult<DataFrame> {
+        let frame = mem::replace(&mut self.rows, RowBuilder::new()).finish()?;
+        self.rows
+            .append(frame.height(), |name, _| frame.column(name).cloned())?;
+        Ok(frame)
     }
 
     /// Sorts the rows by case, round, seq and turn.
@@ -103,6 +112,9 @@ impl Builder {
     /// # Errors
     /// A frame could not be built.
     pub fn finish(self) -> Result<Table, TableError> {
+        if let Some(fault) = self.fault {
+            return Err(fault.into());
+        }
         Ok(Table::sorted(self.rows.finish()?, &self.cases)?)
     }
 }
@@ -146,6 +158,8 @@ impl Table {
         let keys = keys.into_iter().collect::<PolarsResult<Vec<_>>>()?;
         let stable = SortMultipleOptions::default()
             .with_maintain_order(true)
+            // An interim look at a probe sorts while requests are sent.
+            .with_multithreaded(false)
             .with_order_descending_multi([false; 4])
             .with_nulls_last_multi([false; 4]);
         let order = rank.arg_sort_multiple(&keys, &stable)?;
@@ -241,12 +255,9 @@ impl Table {
 
     /// A range of a column of the schema, stored or derived.
     pub(super) fn column(&self, name: &str, rows: Range<usize>) -> Result<Column, TableError> {
-        match self.frame.get_column_index(name) {
-            Some(_) => Ok(self
-                .frame
-                .column(name)?
-                .slice(rows.start as i64, rows.len())),
-            None => {
+        match self.frame.column(name) {
+            Ok(column) => Ok(column.slice(rows.start as i64, rows.len())),
+            Err(_) => {
                 let derived = derived_column(&self.rows(rows), name);
                 Ok(derived.ok_or_else(|| ParquetError::missing(name))?)
             }

@@ -1,13 +1,15 @@
 //! Reads the columns of a file as those of a frame. Call its functions within [`crate::decode`]: the file may be damaged.
 
 use crate::{ParquetError, read_column};
-use polars::prelude::{ArrowSchema, Column, DataType, Series};
+use polars::prelude::{ArrowDataType, ArrowSchema, Column, CompatLevel, DataType, Series};
 use polars_parquet::read::{FileMetadata, RowGroupMetadata, infer_schema, read_metadata};
-use std::io::{Read, Seek};
+use std::io::{Read, Seek, SeekFrom};
 
 /// A Parquet file, of which one column of a row group is read at a time.
 pub struct FrameReader<R> {
     input: R,
+    /// Length in bytes.
+    length: u64,
     file: FileMetadata,
     schema: ArrowSchema,
 }
@@ -21,6 +23,7 @@ impl<R: Read + Seek> FrameReader<R> {
         let file = read_metadata(&mut input)?;
         let schema = infer_schema(&file)?;
         Ok(FrameReader {
+            length: input.seek(SeekFrom::End(0))?,
             input,
             file,
             schema,
@@ -40,14 +43,15 @@ impl<R: Read + Seek> FrameReader<R> {
         let Some(field) = self.schema.get(name) else {
             return Err(ParquetError::missing(name));
         };
-        let found = DataType::from_arrow_field(field);
-        if found == *expected {
+        let found = type_name(&field.dtype);
+        let expected = type_name(&expected.to_arrow(CompatLevel::newest()));
+        if found == expected {
             return Ok(());
         }
         Err(ParquetError::Type {
             column: name.into(),
-            expected: expected.to_string(),
-            found: found.to_string(),
+            expected,
+            found,
         })
     }
 
@@ -64,6 +68,11 @@ impl<R: Read + Seek> FrameReader<R> {
             .flatten()
             .map(|column| column.num_values().max(0) as u64)
             .sum()
+    }
+
+    /// The values of a column that memory can be allocated for: at most one per byte of the file, which may be damaged.
+    pub fn expected_values(&self, name: &str) -> usize {
+        self.values(name).min(self.length) as usize
     }
 
     /// Number of rows of each row group.
@@ -84,5 +93,19 @@ impl<R: Read + Seek> FrameReader<R> {
         };
         let array = read_column(&mut self.input, group, field)?;
         Ok(Series::from_arrow(name.into(), array)?.into())
+    }
+}
+
+/// The name of a type of the tables that this program writes, or the decoder's name of another one.
+fn type_name(dtype: &ArrowDataType) -> String {
+    match dtype {
+        ArrowDataType::Utf8View => "text".into(),
+        ArrowDataType::Boolean => "boolean".into(),
+        ArrowDataType::UInt32 => "u32".into(),
+        ArrowDataType::UInt64 => "u64".into(),
+        ArrowDataType::Int64 => "i64".into(),
+        ArrowDataType::Float64 => "f64".into(),
+        ArrowDataType::LargeList(items) => format!("list of {}", type_name(&items.dtype)),
+        other => format!("{other:?}"),
     }
 }

@@ -86,6 +86,7 @@ fn decode_parquet(bytes: Vec<u8>) -> Result<Vec<TelemetryRecord>, TableError> {
         file.check(name, dtype)?;
     }
     let (mut rounds, mut texts) = (Rounds::default(), SharedTexts::default());
+    let mut before = 0;
     for (group, rows) in file.row_groups().into_iter().enumerate() {
         let mut column = |name| file.column(group, name);
         let case: View<Text> = View::of(&column(CASE_ID)?)?;
@@ -105,8 +106,8 @@ fn decode_parquet(bytes: Vec<u8>) -> Result<Vec<TelemetryRecord>, TableError> {
             let word = source.get(row).unwrap_or_default();
             let Some(source) = Source::ALL.into_iter().find(|source| source.name() == word) else {
                 return Err(TableError::Word {
-                    column: SOURCE.to_owned(),
-                    row,
+                    column: source_name.to_owned(),
+                    row: before + row,
                     found: word.to_owned(),
                 });
             };
@@ -122,6 +123,7 @@ fn decode_parquet(bytes: Vec<u8>) -> Result<Vec<TelemetryRecord>, TableError> {
                 value,
             });
         }
+        before += rows;
     }
     Ok(rounds.all)
 }
