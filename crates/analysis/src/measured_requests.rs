@@ -9,7 +9,7 @@ use llmscen_core::metric::{Metric, Scope};
 use llmscen_core::mix::is_in_group;
 use llmscen_core::outcome::Outcome;
 use llmscen_core::requested_length::RequestedLength;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ struct Words {
     codes: Vec<u32>,
     rows: usize,
     words: Vec<Option<Arc<str>>>,
-    code_of: HashMap<Option<Arc<str>>, u32>,
+    code_of: BTreeMap<Option<Arc<str>>, u32>,
 }
 
 impl Words {
