@@ -79,6 +79,7 @@ pub(super) trait ColumnType {
     fn append(builder: &mut Self::Builder, value: Self::Value<'_>);
     fn finish(builder: Self::Builder) -> Series;
     fn array(series: &Series) -> PolarsResult<Self::Array>;
+    /// The value of a row; null for a row outside of the array.
     fn get(array: &Self::Array, row: usize) -> Self::Value<'_>;
     fn keep(value: Self::Value<'_>) -> Self::Kept;
     fn lend(kept: &Self::Kept) -> Self::Value<'_>;
@@ -196,6 +197,9 @@ macro_rules! lists {
 
             #[inline]
             fn get((lists, items): &Self::Array, row: usize) -> &[$item] {
+                if row >= lists.offsets().len_proxy() {
+                    return &[];
+                }
                 // The offsets of an array are within its items, and those of a null list are equal.
                 let (from, to) = lists.offsets().start_end(row);
                 items.values().as_slice().get(from..to).unwrap_or_default()
@@ -340,10 +344,11 @@ impl<T: ColumnType> View<T> {
     }
 
     /// The value of a row; null for a row outside of the column.
+    #[inline]
     pub(super) fn get(&self, row: usize) -> T::Value<'_> {
         match &self.values {
             ViewValues::Constant(value) if row < self.rows => T::lend(value),
-            ViewValues::Array(array) if row < self.rows => T::get(array, row),
+            ViewValues::Array(array) => T::get(array, row),
             _ => T::Value::default(),
         }
     }
