@@ -62,7 +62,7 @@ impl Builder {
                 check_words(&column, before)?;
                 Ok(column)
             };
-            self.rows_mut().append(rows, column)?;
+            self.rows_mut().append(column)?;
             before += rows;
         }
         Ok(())

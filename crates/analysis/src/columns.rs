@@ -382,28 +382,24 @@ macro_rules! columns {
 
         /// Collects rows of the frame.
         pub(super) struct RowBuilder {
-            rows: usize,
             $($field: ColumnBuilder<$kind>,)*
         }
 
         impl RowBuilder {
             pub(super) fn new() -> RowBuilder {
-                RowBuilder { rows: 0, $($field: ColumnBuilder::new($name),)* }
+                RowBuilder { $($field: ColumnBuilder::new($name),)* }
             }
 
             pub(super) fn push(&mut self, row: &OutcomeRow<'_>) {
                 $({ let $row = row; self.$field.push($value); })*
-                self.rows += 1;
             }
 
             /// Appends rows, one column after the other.
             pub(super) fn append<E: From<PolarsError>>(
                 &mut self,
-                rows: usize,
                 mut column: impl FnMut(&'static str, s::Kind) -> Result<Column, E>,
             ) -> Result<(), E> {
                 $(self.$field.extend(&column($name, s::Kind::$kind)?)?;)*
-                self.rows += rows;
                 Ok(())
             }
 
@@ -412,12 +408,8 @@ macro_rules! columns {
                 self.events.expect(events);
             }
 
-            pub(super) fn len(&self) -> usize {
-                self.rows
-            }
-
             pub(super) fn finish(self) -> PolarsResult<DataFrame> {
-                DataFrame::new(self.rows, vec![$(self.$field.finish(),)*])
+                DataFrame::new_infer_height(vec![$(self.$field.finish(),)*])
             }
         }
 

@@ -281,14 +281,12 @@ pub(super) fn check_words(column: &Column, before: usize) -> Result<(), TableErr
         OUTSIDE_STAGE,
         SETTLING,
     ];
-    let is_known = |word: &str| match column.name().as_str() {
-        s::PHASE => phases.contains(&word),
-        s::OUTCOME => word == OK || FailureKind::parse(word).is_some(),
-        _ => true,
+    let is_known: &dyn Fn(&str) -> bool = match column.name().as_str() {
+        s::CASE_ID => &|_| true,
+        s::PHASE => &|word| phases.contains(&word),
+        s::OUTCOME => &|word| word == OK || FailureKind::parse(word).is_some(),
+        _ => return Ok(()),
     };
-    if ![s::CASE_ID, s::PHASE, s::OUTCOME].contains(&column.name().as_str()) {
-        return Ok(());
-    }
     let words = column.str()?;
     match words.iter().position(|word| !word.is_some_and(is_known)) {
         None => Ok(()),

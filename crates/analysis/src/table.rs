@@ -57,7 +57,7 @@ pub struct Builder {
 
 impl fmt::Debug for Builder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} rows", self.rows.len())
+        f.debug_struct("Builder").finish_non_exhaustive()
     }
 }
 
@@ -102,8 +102,7 @@ impl Builder {
     /// The rows so far, which are kept.
     fn rebuild(&mut self) -> PolarsResult<DataFrame> {
         let frame = mem::replace(&mut self.rows, RowBuilder::new()).finish()?;
-        self.rows
-            .append(frame.height(), |name, _| frame.column(name).cloned())?;
+        self.rows.append(|name, _| frame.column(name).cloned())?;
         Ok(frame)
     }
 
@@ -153,23 +152,8 @@ impl Table {
     fn sorted(mut frame: DataFrame, cases: &[String]) -> PolarsResult<Table> {
         let mut cases = cases.to_vec();
         let mut rank = ranks(&frame, &mut cases)?;
-        let keys =
-            [schema::ROUND, schema::SEQ, schema::TURN].map(|name| frame.column(name).cloned());
-        let keys = keys.into_iter().collect::<PolarsResult<Vec<_>>>()?;
-        let stable = SortMultipleOptions::default()
-            .with_maintain_order(true)
-            // An interim look at a probe sorts while requests are sent.
-            .with_multithreaded(false)
-            .with_order_descending_multi([false; 4])
-            .with_nulls_last_multi([false; 4]);
-        let order = rank.arg_sort_multiple(&keys, &stable)?;
-        if !order.into_no_null_iter().is_sorted() {
-            // One column after the other, so that only one of them is in memory twice.
-            let rows = frame.height();
-            let columns = frame.into_columns().into_iter();
-            let columns = columns.map(|column| column.take(&order));
-            frame = DataFrame::new(rows, columns.collect::<PolarsResult<_>>()?)?;
-            rank = rank.take(&order)?;
+        if !is_sorted(&frame, &rank)? {
+            (frame, rank) = sort(frame, rank)?;
         }
         let mut ranges = vec![0..0; cases.len()];
         for (row, rank) in rank.u32()?.iter().enumerate() {
@@ -302,6 +286,37 @@ fn ranks(frame: &DataFrame, cases: &mut Vec<String>) -> PolarsResult<Column> {
         Some(last.1)
     });
     Ok(column_of::<U32>("rank", of_row))
+}
+
+/// Whether the rows are ordered by case, round, seq and turn. Those of a file and of a stage are.
+fn is_sorted(frame: &DataFrame, rank: &Column) -> PolarsResult<bool> {
+    let (rank, round) = (
+        View::<U32>::of(rank)?,
+        View::<U32>::of(frame.column(schema::ROUND)?)?,
+    );
+    let seq: View<U64> = View::of(frame.column(schema::SEQ)?)?;
+    let turn: View<U32> = View::of(frame.column(schema::TURN)?)?;
+    let key = |row: usize| (rank.get(row), round.get(row), seq.get(row), turn.get(row));
+    Ok((0..frame.height()).is_sorted_by_key(key))
+}
+
+/// The rows and their ranks in order.
+fn sort(frame: DataFrame, rank: Column) -> PolarsResult<(DataFrame, Column)> {
+    let keys = frame.select_to_vec([schema::ROUND, schema::SEQ, schema::TURN])?;
+    let stable = SortMultipleOptions::default()
+        .with_maintain_order(true)
+        // An interim look at a probe sorts while requests are sent.
+        .with_multithreaded(false)
+        .with_order_descending_multi([false; 4])
+        .with_nulls_last_multi([false; 4]);
+    let order = rank.arg_sort_multiple(&keys, &stable)?;
+    // One column after the other, so that only one of them is in memory twice.
+    drop(keys);
+    let rows = frame.height();
+    let columns = frame.into_columns().into_iter();
+    let columns = columns.map(|column| column.take(&order));
+    let frame = DataFrame::new(rows, columns.collect::<PolarsResult<_>>()?)?;
+    Ok((frame, rank.take(&order)?))
 }
 
 /// The types of all columns, in the order of requests.parquet.
