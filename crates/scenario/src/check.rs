@@ -154,7 +154,7 @@ fn parse_metric(name: &str, at: Range<usize>, cursor: &Cursor<'_>) -> Result<Met
     if let Some(metric) = Metric::parse(name) {
         return Ok(metric);
     }
-    let exist = "Most limits are on `ttft`, `tpot`, `e2e`, `output_tps`, `error_rate` or `goodput(…)`. docs/reference/metrics.md lists all, and signals such as `server.waiting`.";
+    let exist = "Most limits are on `ttft`, `tpot`, `e2e`, `output_tps`, `error_rate` or `goodput(…)`. All, and signals such as `server.waiting`, are in docs/reference/metrics.md.";
     if name.is_empty() {
         let at = at.start..at.start + cursor.width();
         return Err(
