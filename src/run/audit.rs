@@ -12,7 +12,9 @@ pub(crate) mod tests;
 pub(crate) use shards::{ShardAudit, audit_shards, ttft_notes};
 
 use http::Uri;
-use llmscen_analysis::{Accepted, CaseFacts, End, Sample, Table, idle_factor, judge, slow_down};
+use llmscen_analysis::{
+    Accepted, CaseFacts, End, Sample, Table, TableError, idle_factor, judge, slow_down,
+};
 use llmscen_core::check::Verdict;
 use llmscen_core::early_stop::EarlyStop;
 use llmscen_core::endpoint::is_loopback;
@@ -385,7 +387,7 @@ impl<'a> Audited<'a> {
         table: &Table,
         facts: &CaseFacts<'_>,
         findings: &Findings,
-    ) -> (Vec<Verdict>, Vec<ObjectiveAudit>) {
+    ) -> Result<(Vec<Verdict>, Vec<ObjectiveAudit>), TableError> {
         let checks = &self.case.checks;
         let load = judge::LoadKind::of_shape(&self.case.load.shape);
         let rule = |sample: &Sample, valid: bool| -> Vec<Verdict> {
@@ -402,13 +404,8 @@ impl<'a> Audited<'a> {
                 },
                 _ => verdict,
             };
-            return (
-                rule(self.sample, false)
-                    .into_iter()
-                    .map(explained)
-                    .collect(),
-                Vec::new(),
-            );
+            let rejected = rule(self.sample, false).into_iter().map(explained);
+            return Ok((rejected.collect(), Vec::new()));
         }
         let late = if checks.is_empty() {
             None
@@ -424,23 +421,24 @@ impl<'a> Audited<'a> {
             rule(sample, true).into_iter().map(Some).collect()
         };
         let slowest = (has_ends || findings.idle.is_some()).then(|| shift(End::Slow, 0.0));
+        let slowest = slowest.transpose()?;
         let slow = slowest
             .as_ref()
             .filter(|_| has_ends)
             .map_or_else(nothing, read);
-        let fast = has_ends.then(|| shift(End::Fast, 0.0));
+        let fast = has_ends.then(|| shift(End::Fast, 0.0)).transpose()?;
         let fast = fast.as_ref().map_or_else(nothing, read);
         let margin_ms = FROZEN_MARGIN * findings.frozen_ms;
         let fastest = findings
             .stalled
             .is_some()
-            .then(|| shift(End::Fast, margin_ms));
+            .then(|| shift(End::Fast, margin_ms))
+            .transpose()?;
         let with_margin = fastest.as_ref().map_or_else(nothing, read);
         let under_load = slowest
             .filter(|_| findings.idle.is_some())
-            .map_or_else(nothing, |slow| {
-                self.rule_under_load(&slow, findings.missing_load)
-            });
+            .map(|slow| self.rule_under_load(&slow, findings.missing_load));
+        let under_load = under_load.transpose()?.unwrap_or_else(nothing);
         let readings = slow.into_iter().zip(fast).zip(with_margin).zip(under_load);
         let audited = rule(self.sample, true).into_iter().zip(readings);
         let audited = audited.map(|(measured, (((slow, fast), with_margin), under_load))| {
@@ -451,13 +449,17 @@ impl<'a> Audited<'a> {
             };
             objective::audit_verdict(measured, readings, findings)
         });
-        audited.unzip()
+        Ok(audited.unzip())
     }
 
     /// The verdicts if users that were idle for this share of their time had not been; None for objectives whose value no factor bounds.
-    fn rule_under_load(&self, slow: &Sample, idle: f64) -> Vec<Option<Verdict>> {
+    fn rule_under_load(
+        &self,
+        slow: &Sample,
+        idle: f64,
+    ) -> Result<Vec<Option<Verdict>>, TableError> {
         let factor = idle_factor(idle);
-        let slowed = slow_down(slow, idle);
+        let slowed = slow_down(slow, idle)?;
         let timeout = self.case.target.timeouts.total.millis();
         let mut waits = slowed.requests.values(Metric::E2eService);
         let times_out = waits.any(|wait| wait >= timeout);
@@ -467,7 +469,7 @@ impl<'a> Audited<'a> {
             let check = objective::under_load(check, factor, times_out)?;
             Some(judge::rule(&check, &slowed, &conditions))
         };
-        self.case.checks.iter().map(rule).collect()
+        Ok(self.case.checks.iter().map(rule).collect())
     }
 }
 

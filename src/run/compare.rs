@@ -9,7 +9,7 @@ use crate::run::outputs::summarize::{
 use crate::run::search::search_reports;
 use crate::store::RunDir;
 use llmscen_analysis::judge::compare::{Side, summarize_side};
-use llmscen_analysis::{CaseFacts, Sample, Table};
+use llmscen_analysis::{CaseFacts, Sample, Table, TableError};
 use llmscen_core::compare::{Measure, Run};
 use llmscen_core::manifest::Part;
 use llmscen_core::plan::Plan;
@@ -40,7 +40,7 @@ pub fn load_run(
     let mut cases = Vec::new();
     let mut sides = Vec::new();
     for case in cases_that_ran(plan, &manifest) {
-        let resolved = with_other_cases(plan, case, &table, &manifest);
+        let resolved = with_other_cases(plan, case, &table, &manifest)?;
         let mut reports = with_stages(
             resolved.as_ref(),
             &table,
@@ -57,7 +57,7 @@ pub fn load_run(
             sides.extend(evidence);
         }
     }
-    let searches = search_reports(plan, &table, &manifest);
+    let searches = search_reports(plan, &table, &manifest)?;
     let report = build_report(plan, manifest, cases, searches);
     Ok((
         Run {
@@ -80,21 +80,25 @@ fn collect_evidence(
     facts: &CaseFacts<'_>,
     inherited: &[String],
     spec: ComparisonSpec<'_>,
-) -> CaseEvidence {
+) -> Result<CaseEvidence, TableError> {
     let case = facts.case;
     let Judged {
         sample,
         audit,
         verdicts,
         ..
-    } = judge_case(plan, table, facts, inherited);
+    } = judge_case(plan, table, facts, inherited)?;
     let seed = plan.seed.child("compare").child(case.id.as_str());
     let evidence =
         |sample: &Sample| summarize_side(&case.id, sample, spec.measures, spec.level, seed);
     let restarted = Part::restarted(facts.parts);
-    let round = |part: &Part| evidence(&llmscen_analysis::sample_round(table, facts, part.round));
+    let round = |part: &Part| {
+        let sample = llmscen_analysis::sample_round(table, facts, part.round)?;
+        Ok(evidence(&sample))
+    };
     let sides = if restarted {
-        facts.parts.iter().map(round).collect()
+        let rounds = facts.parts.iter().map(round);
+        rounds.collect::<Result<_, TableError>>()?
     } else {
         vec![evidence(&sample)]
     };
@@ -116,5 +120,5 @@ fn collect_evidence(
         audit,
         ..CaseReport::default()
     };
-    (report, sides)
+    Ok((report, sides))
 }

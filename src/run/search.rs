@@ -12,7 +12,7 @@ use crate::run::outputs::summarize::judge_sample;
 use crate::run::prepare::{Context, DatasetCache, PreparedCase};
 use crate::run::round::ProbeSize;
 use crate::run::search::probe_size::{reduced, share, slowdown};
-use llmscen_analysis::{CaseFacts, Sample, Table, WholeReason, judge, sample_round};
+use llmscen_analysis::{CaseFacts, Sample, Table, TableError, WholeReason, judge, sample_round};
 use llmscen_core::check::{Check, Ruling, Verdict};
 use llmscen_core::manifest::{Manifest, Part};
 use llmscen_core::metric::Metric;
@@ -149,7 +149,7 @@ pub fn run_search(
                     continue;
                 }
             };
-            let result = probe_result(execution, plan, case, round);
+            let result = probe_result(execution, plan, case, round)?;
             if let Some(why) = execution.unanswered.clone().filter(|_| goes_on) {
                 let fault = RunError::Gone {
                     case: case.id.clone(),
@@ -268,22 +268,24 @@ fn probe_result(
     plan: &Plan,
     case: &Case,
     round: u32,
-) -> Option<ProbeResult> {
+) -> Result<Option<ProbeResult>, TableError> {
     let rows = execution.probe_rows.take().unwrap_or_default();
     let recorded = execution
         .recorded
         .iter()
         .filter(|recorded| recorded.case == case.id && recorded.round == round);
     let table = rows.with_telemetry(recorded.cloned().collect());
-    Some(evaluate_probe(
-        plan,
-        case,
-        &table,
-        execution.manifest.parts.last()?,
-    ))
+    let part = execution.manifest.parts.last();
+    part.map(|part| evaluate_probe(plan, case, &table, part))
+        .transpose()
 }
 
-fn evaluate_probe(plan: &Plan, case: &Case, table: &Table, part: &Part) -> ProbeResult {
+fn evaluate_probe(
+    plan: &Plan,
+    case: &Case,
+    table: &Table,
+    part: &Part,
+) -> Result<ProbeResult, TableError> {
     let probe_case = part
         .probe
         .map_or_else(|| case.clone(), |probe| reduced(case, probe.share));
@@ -292,8 +294,8 @@ fn evaluate_probe(plan: &Plan, case: &Case, table: &Table, part: &Part) -> Probe
         parts: std::slice::from_ref(part),
         until: None,
     };
-    let sample = sample_round(table, &facts, part.round);
-    let (_, verdicts, _) = judge_sample(plan, table, &facts, (&sample, 1), &[]);
+    let sample = sample_round(table, &facts, part.round)?;
+    let (_, verdicts, _) = judge_sample(plan, table, &facts, (&sample, 1), &[])?;
     // Less load does not make the others pass: they are judged at the result.
     let of_load = || verdicts.iter().filter(|it| !it.check.is_easier_with_load());
     let has = |ruling: Ruling| of_load().any(|verdict| verdict.ruling == ruling);
@@ -333,7 +335,7 @@ fn evaluate_probe(plan: &Plan, case: &Case, table: &Table, part: &Part) -> Probe
             .unwrap_or_default(),
         false => (0.0, f64::MAX.sqrt()),
     };
-    ProbeResult {
+    Ok(ProbeResult {
         evidence: Evidence {
             pass_probability: holds,
             requests,
@@ -342,7 +344,7 @@ fn evaluate_probe(plan: &Plan, case: &Case, table: &Table, part: &Part) -> Probe
         valid,
         verdicts,
         sample,
-    }
+    })
 }
 
 /// Goodput (requests per second) and its standard error, from the share of good requests; None without a goodput objective or
@@ -381,11 +383,19 @@ fn probe_seconds(part: &Part) -> f64 {
 }
 
 /// The reports of all searches of a plan, from the stored rows and parts.
-pub fn search_reports(plan: &Plan, table: &Table, manifest: &Manifest) -> Vec<SearchReport> {
-    groups_of(plan)
-        .into_iter()
-        .flat_map(|group| group_reports(plan, group, table, manifest))
-        .collect()
+///
+/// # Errors
+/// A frame could not be built.
+pub fn search_reports(
+    plan: &Plan,
+    table: &Table,
+    manifest: &Manifest,
+) -> Result<Vec<SearchReport>, TableError> {
+    let mut reports = Vec::new();
+    for group in groups_of(plan) {
+        reports.extend(group_reports(plan, group, table, manifest)?);
+    }
+    Ok(reports)
 }
 
 /// The reports of the searches that compete with each other: their probes are replayed in the order in which they ran.
@@ -394,7 +404,7 @@ fn group_reports(
     group: Group<'_>,
     table: &Table,
     manifest: &Manifest,
-) -> Vec<SearchReport> {
+) -> Result<Vec<SearchReport>, TableError> {
     let Group {
         searches,
         mut halving,
@@ -426,7 +436,7 @@ fn group_reports(
         {
             halving.fail(wanted, failed.why.clone());
         }
-        let mut result = evaluate_probe(plan, case, table, part);
+        let mut result = evaluate_probe(plan, case, table, part)?;
         // The probe that lost its server says nothing about the load.
         let lost = failure(candidate)
             .filter(|failed| (&failed.case, failed.round) == (&part.case, part.round));
@@ -472,7 +482,7 @@ fn group_reports(
             }),
         })
     };
-    probes.into_iter().enumerate().filter_map(report).collect()
+    Ok(probes.into_iter().enumerate().filter_map(report).collect())
 }
 
 /// The possible probes of a search.

@@ -1,7 +1,7 @@
 //! From the bytes of a reply to its figures, with exact times: streams that real servers send.
 
 use crate::lab::*;
-use llmscen_analysis::MeasuredRequests;
+use llmscen_analysis::with_live_request;
 use llmscen_core::api::Api;
 use llmscen_core::metric::Metric;
 use llmscen_core::outcome::{AnomalyKind, Outcome, Phase};
@@ -148,9 +148,9 @@ fn without_tokenizer(mut outcome: Outcome) -> Outcome {
 }
 
 fn figures<const N: usize>(outcome: &Outcome, metrics: [Metric; N]) -> [Option<f64>; N] {
-    let requests = MeasuredRequests::of_outcome(outcome, 0, None);
-    let request = requests.iter().next().unwrap();
-    metrics.map(|metric| request.value(metric))
+    with_live_request(outcome, 0, None, |request| {
+        metrics.map(|metric| request.value(metric))
+    })
 }
 
 fn anomalies(outcome: &Outcome) -> Vec<AnomalyKind> {

@@ -302,7 +302,7 @@ fn passes_with_idle_users(name: &str, objective: &str, idle: f64, trials: u64) -
     let mut rulings = [Vec::new(), Vec::new()];
     for trial in 0..trials {
         let sample = server.sample(server.with_idle_users(idle).serve(300, trial));
-        let slowed = slow_down(&sample, idle);
+        let slowed = slow_down(&sample, idle).unwrap();
         for (rulings, sample) in rulings.iter_mut().zip([&sample, &slowed]) {
             let conditions = Conditions::of(sample, server.load());
             rulings.push(rule(&check, sample, &conditions).ruling);

@@ -118,7 +118,7 @@ mod tests {
             parts: &parts,
             until: None,
         };
-        let sample = crate::sample_case(&table, &facts);
+        let sample = crate::fixture::sample_case(&table, &facts);
         let found = answers_report(&table, &facts, &sample).unwrap();
         let share = |metric, passed, checked| AnswerShare {
             metric,
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(stored, [(2, "x"), (3, "y")]);
         let none = crate::fixture::table("a", &[outcome(0)]);
         assert_eq!(
-            answers_report(&none, &facts, &crate::sample_case(&none, &facts)),
+            answers_report(&none, &facts, &crate::fixture::sample_case(&none, &facts)),
             None
         );
     }

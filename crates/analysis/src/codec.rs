@@ -97,8 +97,8 @@ impl StoredSize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture::sample_case;
     use crate::fixture::{case, facts, failed, frame, outcome, stream, table, warmup};
-    use crate::sample::sample_case;
     use llmscen_core::load::Shape;
     use llmscen_core::outcome::FailureKind;
     use polars::prelude::*;

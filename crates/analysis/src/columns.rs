@@ -274,7 +274,7 @@ impl<T: ColumnType> ColumnBuilder<T> {
     }
 
     /// Allocates memory for this number of items of lists.
-    fn expect(&mut self, items: usize) {
+    pub(super) fn expect(&mut self, items: usize) {
         self.expected = items;
         self.builder
             .iter_mut()
@@ -354,12 +354,39 @@ impl<T: ColumnType> View<T> {
     }
 }
 
+impl View<F64> {
+    /// Whether any value may be other than null.
+    pub(super) fn has_values(&self) -> bool {
+        matches!(
+            self.values,
+            ViewValues::Array(_) | ViewValues::Constant(Some(_))
+        )
+    }
+}
+
 impl<T: ColumnType> Default for View<T> {
     fn default() -> View<T> {
         View {
             rows: 0,
             values: ViewValues::None,
         }
+    }
+}
+
+/// The value of a column as an accessor returns it: null is the default, or None.
+pub(super) trait IntoValue<T> {
+    fn into_value(self) -> T;
+}
+
+impl<T: Default> IntoValue<T> for Option<T> {
+    fn into_value(self) -> T {
+        self.unwrap_or_default()
+    }
+}
+
+impl<T> IntoValue<Option<T>> for Option<T> {
+    fn into_value(self) -> Option<T> {
+        self
     }
 }
 

@@ -1,7 +1,7 @@
 //! Outcomes, cases and measured requests for tests. Timestamps are whole milliseconds.
 
 use crate::columns::TaggedOutcome;
-use crate::measured_requests::{MeasuredRequests, RequestFields};
+use crate::measured_requests::{MeasuredRequests, RequestFields, RequestsBuilder};
 use crate::table::Table;
 use crate::{CaseFacts, Sample};
 use llmscen_core::api::Api;
@@ -237,7 +237,7 @@ impl TestRequest {
 
 impl FromIterator<TestRequest> for MeasuredRequests {
     fn from_iter<I: IntoIterator<Item = TestRequest>>(all: I) -> MeasuredRequests {
-        let mut requests = MeasuredRequests::default();
+        let mut requests = RequestsBuilder::default();
         for (session, request) in all.into_iter().enumerate() {
             let TestRequest {
                 round,
@@ -274,13 +274,9 @@ impl FromIterator<TestRequest> for MeasuredRequests {
                 scheduled_s,
                 busy_ms,
             };
-            requests.push(
-                fields,
-                |metric| request.value(metric),
-                request.gaps.iter().copied(),
-            );
+            requests.push(fields, |metric| request.value(metric), &request.gaps);
         }
-        requests
+        requests.finish().unwrap()
     }
 }
 
@@ -290,6 +286,11 @@ pub(super) fn sample_of(requests: impl IntoIterator<Item = TestRequest>) -> Samp
         requests: requests.into_iter().collect(),
         ..Sample::default()
     }
+}
+
+/// The sample of a case.
+pub(super) fn sample_case(table: &Table, facts: &CaseFacts<'_>) -> Sample {
+    crate::sample::sample_case(table, facts).unwrap()
 }
 
 /// The table as polars reads its file.

@@ -4,6 +4,7 @@
 //! and never early. So each value has a range, which is computed here; docs/explanation/self-audit.md has the table.
 
 use crate::CaseFacts;
+use crate::error::TableError;
 use crate::measured_requests::{MeasuredRequest, MeasuredRequests};
 use crate::request_row::RequestRow;
 use crate::sample::Sample;
@@ -16,6 +17,15 @@ use llmscen_core::stats::moments::mean;
 use llmscen_core::units::{Nanos, Unit};
 use std::collections::BTreeMap;
 
+/// The latencies that a request has if it succeeds.
+const OF_SUCCESS: [Metric; 6] = [
+    Metric::Ttft,
+    Metric::TtftService,
+    Metric::Ttfc,
+    Metric::Tpot,
+    Metric::E2e,
+    Metric::E2eService,
+];
 /// How long after a stall, and the work that waited for it, a timestamp may still be late, in nanoseconds.
 const AFTER_STALL: u64 = 1_000_000;
 /// Minimum of a shortened latency in milliseconds, since rates are its inverse.
@@ -31,6 +41,15 @@ pub struct Lateness {
 /// By how much the timestamps of a request may be late, in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct RequestLateness {
+    stamps: StampLateness,
+    /// By index of the gap: its earlier and its later token.
+    gaps: Vec<(u32, f64, f64)>,
+    /// The load generator made the request fail, or a stall at its end may have.
+    own_failure: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct StampLateness {
     first_token: f64,
     first_answer: f64,
     first_chunk: f64,
@@ -40,15 +59,23 @@ struct RequestLateness {
     delay: f64,
     /// First and last tokens, per step between tokens.
     tpot: (f64, f64),
-    /// By index of the gap: its earlier and its later token.
-    gaps: Vec<(u32, f64, f64)>,
-    /// The load generator made the request fail, or a stall at its end may have.
-    own_failure: bool,
 }
 
 impl RequestLateness {
     fn is_none(&self) -> bool {
         *self == RequestLateness::default()
+    }
+
+    /// A gap at this end of its range.
+    fn gap(&self, index: usize, measured: f64, end: End) -> f64 {
+        let found = self
+            .gaps
+            .binary_search_by_key(&(index as u32), |(index, _, _)| *index);
+        match found.ok().and_then(|found| self.gaps.get(found)) {
+            Some((_, earlier, _)) if end == End::Slow => measured + earlier,
+            Some((_, _, later)) => (measured - later).max(0.0),
+            None => measured,
+        }
     }
 }
 
@@ -163,24 +190,22 @@ fn row_lateness(row: &RequestRow<'_>, stalls: &Stalls, accepted: Accepted) -> Re
         .metric(Metric::ScheduleLag)
         .filter(|delay| *delay > accepted.delay.millis())
         .unwrap_or(0.0);
-    let mut late = RequestLateness {
-        delay,
-        ..RequestLateness::default()
-    };
+    let mut late = RequestLateness::default();
+    late.stamps.delay = delay;
     if !stalls.stalls.is_empty() {
-        late.first_token = at(row.first_token());
-        late.first_chunk = at(row.first_chunk());
-        late.end = stalls.at(row.end());
-        late.first_answer = at(row.first_answer());
-        late.sent = at(row.sent());
-        late.tpot = tpot_lateness(row, stalls);
+        late.stamps.first_token = at(row.first_token());
+        late.stamps.first_chunk = at(row.first_chunk());
+        late.stamps.end = stalls.at(row.end());
+        late.stamps.first_answer = at(row.first_answer());
+        late.stamps.sent = at(row.sent());
+        late.stamps.tpot = tpot_lateness(row, stalls);
         late.gaps = gap_lateness(row, stalls);
     }
     late.own_failure = row.failure().is_some_and(|kind| match kind {
         FailureKind::ToolStall => true,
         FailureKind::Connect => row.lacked_file(),
         FailureKind::TimeoutConnect | FailureKind::TimeoutRead | FailureKind::TimeoutTotal => {
-            late.end > 0.0
+            late.stamps.end > 0.0
         }
         _ => false,
     });
@@ -239,18 +264,66 @@ impl Lateness {
         self.requests.get(found).map(|(_, late)| late)
     }
 
+    fn shift_requests(
+        &self,
+        requests: &MeasuredRequests,
+        end: End,
+        margin_ms: f64,
+    ) -> Result<MeasuredRequests, TableError> {
+        let margin = RequestLateness::default();
+        let find = |request: MeasuredRequest<'_>| {
+            self.find((request.round(), request.session(), request.turn()))
+                .or((margin_ms > 0.0).then_some(&margin))
+        };
+        let late: Vec<Option<&RequestLateness>> = requests.iter().map(find).collect();
+        let late_at = |place: usize| late.get(place).copied().flatten();
+        // The request might have succeeded, as fast as possible.
+        let might_succeed =
+            |place: usize| end == End::Fast && late_at(place).is_some_and(|late| late.own_failure);
+        let value = |metric: Metric, place: usize, request: MeasuredRequest<'_>| {
+            let measured = request.value(metric);
+            match late_at(place) {
+                Some(_) if might_succeed(place) => match OF_SUCCESS.contains(&metric) {
+                    true => Some(MIN_LATENCY),
+                    false => measured,
+                },
+                Some(late) => {
+                    let stamps = late.stamps.later(margin_ms);
+                    Some(stamps.value(metric, measured?, request, end))
+                }
+                None => measured,
+            }
+        };
+        let changes = |metric: &&Metric| {
+            let exists = requests.has_values(**metric) || OF_SUCCESS.contains(*metric);
+            exists && metric.sensitivity() != Sensitivity::Fixed
+        };
+        let metrics = Metric::ALL.iter().filter(changes).map(|&metric| {
+            requests.metric_column(metric, |place, request| value(metric, place, request))
+        });
+        let ok = requests.ok_column(|place, request| request.ok() || might_succeed(place));
+        let gaps = requests.gaps_column(|place, index, gap| {
+            late_at(place)
+                .filter(|_| !might_succeed(place))
+                .map_or(gap, |late| late.gap(index, gap, end))
+        });
+        Ok(requests.with_columns(metrics.chain([ok, gaps]))?)
+    }
+
     /// The sample with every value at one end of its range. `idle`: the share of the load that was missing, by which a server may
     /// have been faster. `margin_ms`: by how much more the timestamps of every reply may be late.
-    pub fn shift(&self, sample: &Sample, end: End, idle: f64, margin_ms: f64) -> Sample {
-        let mut shifted = sample.clone();
-        for (row, request) in sample.requests.iter().enumerate() {
-            let key = (request.round(), request.session(), request.turn());
-            let late = self.find(key).cloned();
-            if let Some(late) = late.or((margin_ms > 0.0).then(RequestLateness::default)) {
-                late.later(margin_ms)
-                    .shift(request, &mut shifted.requests, row, end);
-            }
-        }
+    ///
+    /// # Errors
+    /// A frame could not be built.
+    pub fn shift(
+        &self,
+        sample: &Sample,
+        end: End,
+        idle: f64,
+        margin_ms: f64,
+    ) -> Result<Sample, TableError> {
+        let mut shifted =
+            sample.with_requests(self.shift_requests(&sample.requests, end, margin_ms)?);
         if end == End::Fast {
             let speedup = 1.0 / (1.0 - idle.clamp(0.0, 0.99));
             shifted
@@ -282,7 +355,8 @@ impl Lateness {
                 *scalar = value;
             }
         }
-        shifted
+        drop(requests);
+        Ok(shifted)
     }
 }
 
@@ -297,7 +371,10 @@ pub fn idle_factor(idle: f64) -> f64 {
 /// The sample with every latency as long as it may be if users are not idle for this share of their time, and every rate of a request or
 /// user as low. A latency that contains the queue is longer by the mean time that users were idle, too: if the server is full, that time
 /// becomes waiting time.
-pub fn slow_down(sample: &Sample, idle: f64) -> Sample {
+///
+/// # Errors
+/// A frame could not be built.
+pub fn slow_down(sample: &Sample, idle: f64) -> Result<Sample, TableError> {
     let factor = idle_factor(idle);
     let ok = sample.requests.iter().filter(|request| request.ok());
     let busy: Vec<f64> = ok.map(|request| request.busy_ms()).collect();
@@ -320,78 +397,35 @@ pub fn slow_down(sample: &Sample, idle: f64) -> Sample {
             false => (value * factor).max(value + wait_ms),
         }
     };
-    let mut slowed = sample.clone();
-    for (row, request) in sample.requests.iter().enumerate() {
-        for &metric in Metric::ALL {
-            if let Some(value) = request.value(metric) {
-                slowed
-                    .requests
-                    .set_value(row, metric, slower(metric, value));
-            }
-        }
-        let gaps = slowed.requests.gaps_mut(row);
-        gaps.iter_mut().for_each(|gap| *gap *= factor);
-    }
+    let exists = |metric: &&Metric| sample.requests.has_values(**metric);
+    let metrics = Metric::ALL.iter().filter(exists).map(|&metric| {
+        let value = |request: MeasuredRequest<'_>| Some(slower(metric, request.value(metric)?));
+        sample
+            .requests
+            .metric_column(metric, |_, request| value(request))
+    });
+    let gaps = sample.requests.gaps_column(|_, _, gap| gap * factor);
+    let mut slowed = sample.with_requests(sample.requests.with_columns(metrics.chain([gaps]))?);
     for (metric, value) in &mut slowed.scalars {
         *value = slower(*metric, *value);
     }
-    slowed
+    Ok(slowed)
 }
 
-impl RequestLateness {
+impl StampLateness {
     /// The same with every timestamp of the reply later.
-    fn later(mut self, by_ms: f64) -> RequestLateness {
-        let timestamps = [
-            &mut self.first_token,
-            &mut self.first_answer,
-            &mut self.first_chunk,
-            &mut self.end,
-        ];
-        timestamps.into_iter().for_each(|late| *late += by_ms);
-        self
-    }
-
-    /// Writes the values of `request` at this end of their ranges to its row of `shifted`.
-    fn shift(
-        &self,
-        request: MeasuredRequest<'_>,
-        shifted: &mut MeasuredRequests,
-        row: usize,
-        end: End,
-    ) {
-        if end == End::Fast && self.own_failure {
-            // The request might have succeeded, as fast as possible.
-            shifted.set_ok(row);
-            [
-                Metric::Ttft,
-                Metric::TtftService,
-                Metric::Ttfc,
-                Metric::Tpot,
-                Metric::E2e,
-                Metric::E2eService,
-            ]
-            .into_iter()
-            .for_each(|metric| shifted.set_value(row, metric, MIN_LATENCY));
-            return;
-        }
-        for &metric in Metric::ALL {
-            if let Some(value) = request.value(metric) {
-                shifted.set_value(row, metric, self.value(metric, value, request, end));
-            }
-        }
-        let gaps = shifted.gaps_mut(row);
-        for (index, earlier, later) in &self.gaps {
-            if let Some(gap) = gaps.get_mut(*index as usize) {
-                *gap = if end == End::Slow {
-                    *gap + earlier
-                } else {
-                    (*gap - later).max(0.0)
-                };
-            }
+    fn later(self, by_ms: f64) -> StampLateness {
+        StampLateness {
+            first_token: self.first_token + by_ms,
+            first_answer: self.first_answer + by_ms,
+            first_chunk: self.first_chunk + by_ms,
+            end: self.end + by_ms,
+            ..self
         }
     }
 
-    fn value(&self, metric: Metric, measured: f64, request: MeasuredRequest<'_>, end: End) -> f64 {
+    /// A value at this end of its range.
+    fn value(self, metric: Metric, measured: f64, request: MeasuredRequest<'_>, end: End) -> f64 {
         let shorten = |value: f64, by: f64| value.min((value - by).max(MIN_LATENCY));
         let span = |metric: Metric, value: f64| match (metric, end) {
             (Metric::Tpot, End::Slow) => value + self.tpot.0,

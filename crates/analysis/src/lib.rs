@@ -49,7 +49,9 @@ pub use error::TableError;
 pub use groups::{endpoint_reports, group_reports, header_reports};
 pub use lateness::{Accepted, End, Lateness, idle_factor, measure_lateness, slow_down};
 pub use local::{BatchMetrics, batch_metrics, speed_table};
-pub use measured_requests::{MeasuredRequest, MeasuredRequests, RequestFields};
+pub use measured_requests::{
+    MeasuredRequest, MeasuredRequests, RequestFields, RequestsBuilder, with_live_request,
+};
 pub use notes::{prompt_lengths, token_notes, token_source};
 pub use output_lengths::{finish_reasons, output_lengths};
 pub use repeats::round_variances;

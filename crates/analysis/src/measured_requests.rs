@@ -1,6 +1,10 @@
-//! The measured requests of a case in columns: what summaries and verdicts are computed from.
+//! The measured requests of a case: a frame with one row per request, which summaries and verdicts are computed from.
 
-use crate::columns::{OutcomeRow, TaggedOutcome};
+use crate::columns::{
+    ColumnBuilder, F64, F64List, Flag, IntoValue, OutcomeRow, TaggedOutcome, Text, U32, U64, View,
+    column_of,
+};
+use crate::error::TableError;
 use crate::output_lengths;
 use crate::request_row::{RequestRow, meets_all};
 use llmscen_core::check::{RequestLimit, Subject, parse_turns};
@@ -9,184 +13,150 @@ use llmscen_core::metric::{Metric, Scope};
 use llmscen_core::mix::is_in_group;
 use llmscen_core::outcome::Outcome;
 use llmscen_core::requested_length::RequestedLength;
-use std::collections::{BTreeMap, HashSet};
-use std::ops::Range;
+use polars::prelude::{Column, DataFrame, IdxCa, NewChunkedArray, PolarsResult};
+use std::collections::HashSet;
+use std::fmt;
 use std::sync::Arc;
 
-/// One vector per field, in the order of the requests.
-#[derive(Clone, Debug, Default)]
-pub struct MeasuredRequests {
-    rounds: Vec<u32>,
-    sessions: Vec<u64>,
-    turns: Vec<u32>,
-    begins_session: Vec<bool>,
-    groups: Words,
-    models: Words,
-    endpoints: Words,
-    kept_headers: Words,
-    finish_reasons: Words,
-    /// 0 for an unknown one.
-    prompt_hashes: Vec<u64>,
-    ok: Vec<bool>,
-    left: Vec<bool>,
-    reasoning_alone: Vec<bool>,
-    parts: Vec<u32>,
-    scheduled_s: Vec<f64>,
-    busy_ms: Vec<f64>,
-    /// A column per metric, in the order of [`Metric::ALL`]. NaN is null; an empty column has nulls alone.
-    metrics: Vec<Vec<f64>>,
-    gaps: Lists,
-}
-
-/// Nullable texts with few different values.
-#[derive(Clone, Debug, Default)]
-struct Words {
-    /// Empty as long as all rows have the first word.
-    codes: Vec<u32>,
-    rows: usize,
-    words: Vec<Option<Arc<str>>>,
-    code_of: BTreeMap<Option<Arc<str>>, u32>,
-}
-
-impl Words {
-    fn push(&mut self, word: Option<&str>) {
-        let last = self.codes.last().copied().unwrap_or(0);
-        let is_last = self.word(last) == Some(word);
-        let code = if is_last { last } else { self.code(word) };
-        if code > 0 || !self.codes.is_empty() {
-            self.codes.resize(self.rows, 0);
-            self.codes.push(code);
+macro_rules! fields {
+    ($($(#[$doc:meta])* $field:ident: $kind:ident as $value:ty;)*) => {
+        /// What a request has besides its metrics.
+        #[derive(Clone, Copy, Debug, Default, PartialEq)]
+        pub struct RequestFields<'a> {
+            $($(#[$doc])* pub $field: $value,)*
         }
-        self.rows += 1;
-    }
 
-    fn word(&self, code: u32) -> Option<Option<&str>> {
-        self.words.get(code as usize).map(Option::as_deref)
-    }
+        /// Collects requests.
+        pub struct RequestsBuilder {
+            $($field: ColumnBuilder<$kind>,)*
+            /// In the order of [`Metric::ALL`].
+            metrics: Vec<ColumnBuilder<F64>>,
+            gaps: ColumnBuilder<F64List>,
+        }
 
-    fn code(&mut self, word: Option<&str>) -> u32 {
-        let word: Option<Arc<str>> = word.map(Arc::from);
-        let new = self.words.len() as u32;
-        *self.code_of.entry(word).or_insert_with_key(|word| {
-            self.words.push(word.clone());
-            new
-        })
-    }
+        impl Default for RequestsBuilder {
+            fn default() -> RequestsBuilder {
+                RequestsBuilder {
+                    $($field: ColumnBuilder::new(stringify!($field)),)*
+                    metrics: Metric::ALL.iter().map(|metric| ColumnBuilder::new(metric.column())).collect(),
+                    gaps: ColumnBuilder::new(GAPS),
+                }
+            }
+        }
 
-    fn get(&self, row: usize) -> Option<&str> {
-        self.word(self.codes.get(row).copied().unwrap_or(0))?
-    }
+        impl RequestsBuilder {
+            fn push_fields(&mut self, fields: RequestFields<'_>) {
+                $(self.$field.push(Option::from(fields.$field));)*
+            }
+
+            /// The requests in the order in which they were pushed.
+            ///
+            /// # Errors
+            /// A frame could not be built.
+            pub fn finish(self) -> Result<MeasuredRequests, TableError> {
+                let mut columns = vec![$(self.$field.finish(),)*];
+                columns.extend(self.metrics.into_iter().map(ColumnBuilder::finish));
+                columns.push(self.gaps.finish());
+                Ok(MeasuredRequests::of(DataFrame::new_infer_height(columns)?)?)
+            }
+        }
+
+        /// The values of the frame by row.
+        #[derive(Clone, Debug, Default)]
+        struct Columns {
+            $($field: View<$kind>,)*
+            /// In the order of [`Metric::ALL`].
+            metrics: Vec<View<F64>>,
+            gaps: View<F64List>,
+        }
+
+        impl Columns {
+            fn of(frame: &DataFrame) -> PolarsResult<Columns> {
+                let metric = |metric: &Metric| View::of(frame.column(metric.column())?);
+                Ok(Columns {
+                    $($field: View::of(frame.column(stringify!($field))?)?,)*
+                    metrics: Metric::ALL.iter().map(metric).collect::<PolarsResult<_>>()?,
+                    gaps: View::of(frame.column(GAPS)?)?,
+                })
+            }
+        }
+
+        impl<'a> MeasuredRequest<'a> {
+            #[cfg(test)]
+            pub(super) fn fields(self) -> RequestFields<'a> {
+                RequestFields { $($field: self.$field(),)* }
+            }
+
+            $(
+                $(#[$doc])*
+                pub fn $field(self) -> $value {
+                    match self.0 {
+                        Source::Frame(columns, row) => columns.$field.get(row as usize).into_value(),
+                        Source::Live(live) => live.fields.$field,
+                    }
+                }
+            )*
+        }
+    };
 }
 
-/// Lists of numbers, all in one buffer.
-#[derive(Clone, Debug, Default)]
-struct Lists {
-    /// End of each list in `numbers`.
-    ends: Vec<usize>,
-    numbers: Vec<f64>,
-}
-
-impl Lists {
-    fn push(&mut self, list: impl Iterator<Item = f64>) {
-        self.numbers.extend(list);
-        self.ends.push(self.numbers.len());
-    }
-
-    fn range(&self, row: usize) -> Range<usize> {
-        let from = row.checked_sub(1).and_then(|row| self.ends.get(row));
-        from.copied().unwrap_or(0)..self.ends.get(row).copied().unwrap_or(0)
-    }
-
-    fn get(&self, row: usize) -> &[f64] {
-        self.numbers.get(self.range(row)).unwrap_or_default()
-    }
-
-    fn get_mut(&mut self, row: usize) -> &mut [f64] {
-        let range = self.range(row);
-        self.numbers.get_mut(range).unwrap_or_default()
-    }
-}
-
-/// What a request has besides its metrics.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RequestFields<'a> {
+fields! {
     /// Round of the case, from 0.
-    pub round: u32,
+    round: U32 as u32;
     /// Number of its session.
-    pub session: u64,
+    session: U64 as u64;
     /// Turn in the session, from 0.
-    pub turn: u32,
-    /// It is the first measured turn of its session.
-    pub begins_session: bool,
+    turn: U32 as u32;
+    /// Whether it is the first measured turn of its session.
+    begins_session: Flag as bool;
     /// Group of its prompt, where the dataset has groups.
-    pub group: Option<&'a str>,
+    group: Text as Option<&'a str>;
     /// Model that it named.
-    pub model: &'a str,
+    model: Text as &'a str;
     /// The URL that it was sent to, where the target has several.
-    pub endpoint: Option<&'a str>,
+    endpoint: Text as Option<&'a str>;
     /// The kept headers of its response, each as a line `name: value`.
-    pub kept_headers: Option<&'a str>,
-    /// Its finish reason, as sent by the server.
-    pub finish_reason: Option<&'a str>,
-    /// Hash of its prompt.
-    pub prompt_hash: Option<u64>,
-    /// It succeeded.
-    pub ok: bool,
-    /// Its client cancelled it, as the scenario asked for: neither a success nor an error.
-    pub left: bool,
-    /// Its reply is reasoning without any answer.
-    pub reasoning_alone: bool,
+    kept_headers: Text as Option<&'a str>;
+    /// Its finish reason, as sent by the server; None where it sent none, or the request failed.
+    finish_reason: Text as Option<&'a str>;
+    /// Hash of its prompt, if known.
+    prompt_hash: U64 as Option<u64>;
+    /// Whether it succeeded.
+    ok: Flag as bool;
+    /// Whether its client cancelled it, as the scenario asked for: neither a success nor an error.
+    left: Flag as bool;
+    /// Whether its reply is reasoning without any answer.
+    reasoning_alone: Flag as bool;
     /// Its part of a planned load that changes, such as a stage.
-    pub part: u32,
+    part: U32 as u32;
     /// Scheduled send in seconds after the start of its round's window.
-    pub scheduled_s: f64,
+    scheduled_s: F64 as f64;
     /// `end` − `sent` in milliseconds, whatever the result; 0 where it was never sent.
-    pub busy_ms: f64,
+    busy_ms: F64 as f64;
 }
 
-impl MeasuredRequests {
-    /// Number of sessions that have a successful request, over all rounds.
-    pub fn ok_sessions(&self) -> usize {
-        let requests = self.rounds.iter().zip(&self.sessions).zip(&self.ok);
-        let of_ok = requests.filter(|(_, ok)| **ok).map(|(session, _)| session);
-        of_ok.collect::<HashSet<_>>().len()
-    }
+/// The column of the gaps between token events, in milliseconds.
+const GAPS: &str = "gaps";
 
+impl fmt::Debug for RequestsBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestsBuilder").finish_non_exhaustive()
+    }
+}
+
+impl RequestsBuilder {
     /// Appends a request; `gaps`: between its token events, in milliseconds.
     pub fn push(
         &mut self,
         fields: RequestFields<'_>,
         metric: impl Fn(Metric) -> Option<f64>,
-        gaps: impl IntoIterator<Item = f64>,
+        gaps: &[f64],
     ) {
-        self.metrics.resize(Metric::ALL.len(), Vec::new());
+        self.push_fields(fields);
         for (column, &name) in self.metrics.iter_mut().zip(Metric::ALL) {
-            match metric(name) {
-                None if column.is_empty() => {}
-                value => {
-                    column.reserve_exact(self.ok.capacity().saturating_sub(column.len()));
-                    column.resize(self.ok.len(), f64::NAN);
-                    column.push(value.unwrap_or(f64::NAN));
-                }
-            }
+            column.push(metric(name));
         }
-        self.rounds.push(fields.round);
-        self.sessions.push(fields.session);
-        self.turns.push(fields.turn);
-        self.begins_session.push(fields.begins_session);
-        self.groups.push(fields.group);
-        self.models.push(Some(fields.model));
-        self.endpoints.push(fields.endpoint);
-        self.kept_headers.push(fields.kept_headers);
-        self.finish_reasons.push(fields.finish_reason);
-        self.prompt_hashes.push(fields.prompt_hash.unwrap_or(0));
-        self.ok.push(fields.ok);
-        self.left.push(fields.left);
-        self.reasoning_alone.push(fields.reasoning_alone);
-        self.parts.push(fields.part);
-        self.scheduled_s.push(fields.scheduled_s);
-        self.busy_ms.push(fields.busy_ms);
-        self.gaps.push(gaps.into_iter());
+        self.gaps.push(gaps);
     }
 
     /// Appends a row of the request table with the metrics that `counts` keeps, at its scheduled send in seconds and in its part of the
@@ -194,246 +164,281 @@ impl MeasuredRequests {
     pub(super) fn push_row(
         &mut self,
         row: &RequestRow<'_>,
-        (scheduled_s, part): (f64, u32),
+        place: (f64, u32),
         counts: impl Fn(Metric) -> bool,
     ) {
-        let fields = RequestFields {
-            round: row.round(),
-            session: row.seq(),
-            turn: row.turn(),
-            begins_session: row.begins_session(),
-            group: row.group(),
-            model: row.model(),
-            endpoint: row.endpoint(),
-            kept_headers: row.kept_headers(),
-            finish_reason: row.finish_reason(),
-            prompt_hash: row.prompt_hash(),
-            ok: row.ok(),
-            left: row.left(),
-            reasoning_alone: row.is_reasoning_alone(),
-            part,
-            scheduled_s,
-            busy_ms: row.busy_ms(),
-        };
-        let gaps = if row.ok() { row.gaps() } else { Vec::new() };
-        let is_kept = |metric: Metric| {
-            (metric.per() == Scope::Request || metric.is_request_share()) && counts(metric)
-        };
-        let value = |metric: Metric| is_kept(metric).then(|| row.metric(metric)).flatten();
-        self.push(fields, value, gaps);
+        let value = |metric: Metric| value_of(row, metric).filter(|_| counts(metric));
+        self.push(fields_of(row, place), value, &gaps_of(row));
     }
 
-    /// The one request of this outcome, while its case still runs. `requested`: the output length that it asks for.
-    pub fn of_outcome(
-        outcome: &Outcome,
-        round: u32,
-        requested: Option<RequestedLength>,
-    ) -> MeasuredRequests {
-        let row = OutcomeRow::from(&TaggedOutcome {
-            case: "",
-            round,
-            shard: 0,
-            outcome,
-        });
-        let row = RequestRow::of_outcome(&row);
-        let mut requests = MeasuredRequests::default();
-        requests.push_row(&row, (0.0, 0), |metric| {
-            output_lengths::applies(metric, &row, requested)
-        });
-        requests
+    /// Allocates memory for this number of gaps.
+    pub(super) fn expect_gaps(&mut self, gaps: usize) {
+        self.gaps.expect(gaps);
     }
+}
 
-    /// Empty columns with memory for as many requests and gaps.
-    pub(super) fn with_capacity(requests: usize, gaps: usize) -> MeasuredRequests {
+fn fields_of<'a>(row: &RequestRow<'a>, (scheduled_s, part): (f64, u32)) -> RequestFields<'a> {
+    RequestFields {
+        round: row.round(),
+        session: row.seq(),
+        turn: row.turn(),
+        begins_session: row.begins_session(),
+        group: row.group(),
+        model: row.model(),
+        endpoint: row.endpoint(),
+        kept_headers: row.kept_headers(),
+        finish_reason: row.finish_reason(),
+        prompt_hash: row.prompt_hash().filter(|hash| *hash != 0),
+        ok: row.ok(),
+        left: row.left(),
+        reasoning_alone: row.is_reasoning_alone(),
+        part,
+        scheduled_s,
+        busy_ms: row.busy_ms(),
+    }
+}
+
+fn value_of(row: &RequestRow<'_>, metric: Metric) -> Option<f64> {
+    let is_kept = metric.per() == Scope::Request || metric.is_request_share();
+    is_kept.then(|| row.metric(metric)).flatten()
+}
+
+fn gaps_of(row: &RequestRow<'_>) -> Vec<f64> {
+    if row.ok() { row.gaps() } else { Vec::new() }
+}
+
+/// A frame with a column per field and per metric. The requests may be some of its rows.
+#[derive(Clone, Debug)]
+pub struct MeasuredRequests {
+    frame: DataFrame,
+    columns: Columns,
+    /// The rows of the frame; None for all.
+    rows: Option<Arc<[u32]>>,
+}
+
+impl Default for MeasuredRequests {
+    fn default() -> MeasuredRequests {
         MeasuredRequests {
-            rounds: Vec::with_capacity(requests),
-            sessions: Vec::with_capacity(requests),
-            turns: Vec::with_capacity(requests),
-            prompt_hashes: Vec::with_capacity(requests),
-            parts: Vec::with_capacity(requests),
-            ok: Vec::with_capacity(requests),
-            left: Vec::with_capacity(requests),
-            scheduled_s: Vec::with_capacity(requests),
-            busy_ms: Vec::with_capacity(requests),
-            gaps: Lists {
-                ends: Vec::with_capacity(requests),
-                numbers: Vec::with_capacity(gaps),
-            },
-            ..MeasuredRequests::default()
+            frame: DataFrame::empty(),
+            columns: Columns::default(),
+            rows: None,
         }
+    }
+}
+
+impl MeasuredRequests {
+    fn of(frame: DataFrame) -> PolarsResult<MeasuredRequests> {
+        Ok(MeasuredRequests {
+            columns: Columns::of(&frame)?,
+            frame,
+            rows: None,
+        })
+    }
+
+    /// Number of sessions that have a successful request, over all rounds.
+    pub fn ok_sessions(&self) -> usize {
+        let ok = self.iter().filter(|request| request.ok());
+        ok.map(|request| (request.round(), request.session()))
+            .collect::<HashSet<_>>()
+            .len()
     }
 
     /// The requests that `is_kept` selects.
-    pub(super) fn select(
-        &self,
-        is_kept: impl Fn(&MeasuredRequest<'_>) -> bool,
-    ) -> MeasuredRequests {
-        let mut selected = MeasuredRequests::default();
-        for request in self.iter().filter(is_kept) {
-            let tags = request.tags();
-            let fields = RequestFields {
-                round: request.round(),
-                session: request.session(),
-                turn: request.turn(),
-                begins_session: request.begins_session(),
-                group: tags.group,
-                model: tags.model,
-                endpoint: tags.endpoint,
-                kept_headers: tags.kept_headers,
-                finish_reason: request.finish_reason(),
-                prompt_hash: request.prompt_hash(),
-                ok: request.ok(),
-                left: request.left(),
-                reasoning_alone: request.is_reasoning_alone(),
-                part: request.part(),
-                scheduled_s: request.scheduled_s(),
-                busy_ms: request.busy_ms(),
-            };
-            let gaps = request.gaps().iter().copied();
-            selected.push(fields, |metric| request.value(metric), gaps);
+    pub(super) fn select(&self, is_kept: impl Fn(MeasuredRequest<'_>) -> bool) -> MeasuredRequests {
+        let kept = self.iter().filter(|request| is_kept(*request));
+        let rows = kept.filter_map(MeasuredRequest::row).collect();
+        MeasuredRequests {
+            rows: Some(rows),
+            ..self.clone()
         }
-        selected
     }
 
     /// Number of requests.
     pub fn len(&self) -> usize {
-        self.ok.len()
+        self.rows
+            .as_ref()
+            .map_or(self.frame.height(), |rows| rows.len())
     }
 
     /// Whether there is no request.
     pub fn is_empty(&self) -> bool {
-        self.ok.is_empty()
+        self.len() == 0
     }
 
     /// The requests in their order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = MeasuredRequest<'_>> + Clone {
-        (0..self.len()).map(|row| MeasuredRequest {
-            requests: self,
-            row,
+        (0..self.len()).map(|place| {
+            let row = self
+                .rows
+                .as_ref()
+                .map_or(Some(place as u32), |rows| rows.get(place).copied());
+            MeasuredRequest(Source::Frame(&self.columns, row.unwrap_or(u32::MAX)))
         })
     }
 
     /// The values of a metric that exist, over all requests.
     pub fn values(&self, metric: Metric) -> impl Iterator<Item = f64> {
-        self.column(metric)
-            .iter()
-            .copied()
-            .filter(|value| !value.is_nan())
+        self.iter().filter_map(move |request| request.value(metric))
     }
 
-    fn column(&self, metric: Metric) -> &[f64] {
-        self.metrics.get(metric as usize).map_or(&[], Vec::as_slice)
+    /// Whether the metric exists for any request.
+    pub(super) fn has_values(&self, metric: Metric) -> bool {
+        self.columns
+            .metrics
+            .get(metric as usize)
+            .is_some_and(View::has_values)
     }
 
-    /// Replaces a value that exists, or adds it.
-    pub(super) fn set_value(&mut self, row: usize, metric: Metric, value: f64) {
-        let len = self.len();
-        if let Some(column) = self.metrics.get_mut(metric as usize) {
-            column.resize(len, f64::NAN);
-            column
-                .get_mut(row)
-                .into_iter()
-                .for_each(|known| *known = value);
+    /// The requests as a frame of their own.
+    pub(super) fn frame(&self) -> PolarsResult<DataFrame> {
+        match &self.rows {
+            None => Ok(self.frame.clone()),
+            Some(rows) => self.frame.take(&IdxCa::from_slice("row".into(), rows)),
         }
     }
 
-    /// The gaps of a request, to change them.
-    pub(super) fn gaps_mut(&mut self, row: usize) -> &mut [f64] {
-        self.gaps.get_mut(row)
+    /// The same requests with other columns.
+    pub(super) fn with_columns(
+        &self,
+        columns: impl IntoIterator<Item = Column>,
+    ) -> PolarsResult<MeasuredRequests> {
+        let mut frame = self.frame()?;
+        for column in columns {
+            frame.with_column(column)?;
+        }
+        MeasuredRequests::of(frame)
     }
 
-    /// Counts a failed request as a success.
-    pub(super) fn set_ok(&mut self, row: usize) {
-        self.ok.get_mut(row).into_iter().for_each(|ok| *ok = true);
+    /// The column of a metric with other values, by place and request.
+    pub(super) fn metric_column(
+        &self,
+        metric: Metric,
+        value: impl Fn(usize, MeasuredRequest<'_>) -> Option<f64>,
+    ) -> Column {
+        let values = self
+            .iter()
+            .enumerate()
+            .map(|(place, request)| value(place, request));
+        column_of::<F64>(metric.column(), values)
+    }
+
+    /// The column of successes with other values, by place and request.
+    pub(super) fn ok_column(&self, ok: impl Fn(usize, MeasuredRequest<'_>) -> bool) -> Column {
+        let values = self
+            .iter()
+            .enumerate()
+            .map(|(place, request)| ok(place, request));
+        column_of::<Flag>("ok", values.map(Some))
+    }
+
+    /// The column of gaps with each gap changed, by the place of its request, its index and its value.
+    pub(super) fn gaps_column(&self, gap: impl Fn(usize, usize, f64) -> f64) -> Column {
+        let mut column = ColumnBuilder::<F64List>::new(GAPS);
+        column.expect(self.iter().map(|request| request.gaps().len()).sum());
+        let mut changed = Vec::new();
+        for (place, request) in self.iter().enumerate() {
+            let gaps = request.gaps().iter().enumerate();
+            changed.clear();
+            changed.extend(gaps.map(|(index, &measured)| gap(place, index, measured)));
+            column.push(&changed);
+        }
+        column.finish()
     }
 }
 
-/// One row of the columns.
-#[derive(Clone, Copy, Debug)]
-pub struct MeasuredRequest<'a> {
-    requests: &'a MeasuredRequests,
-    row: usize,
+/// One request.
+#[derive(Clone, Copy)]
+pub struct MeasuredRequest<'a>(Source<'a>);
+
+#[derive(Clone, Copy)]
+enum Source<'a> {
+    /// A row of the frame.
+    Frame(&'a Columns, u32),
+    /// A request of a case that still runs.
+    Live(&'a LiveRequest<'a>),
 }
 
-fn at<T: Copy + Default>(column: &[T], row: usize) -> T {
-    column.get(row).copied().unwrap_or_default()
+impl fmt::Debug for MeasuredRequest<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "request {}, turn {}, round {}",
+            self.session(),
+            self.turn(),
+            self.round()
+        )
+    }
+}
+
+struct LiveRequest<'a> {
+    fields: RequestFields<'a>,
+    row: RequestRow<'a>,
+    gaps: Vec<f64>,
+    requested: Option<RequestedLength>,
+}
+
+/// Passes a request of a case that still runs to `read`. `requested`: the output length that it asks for.
+pub fn with_live_request<T>(
+    outcome: &Outcome,
+    round: u32,
+    requested: Option<RequestedLength>,
+    read: impl FnOnce(MeasuredRequest<'_>) -> T,
+) -> T {
+    let row = OutcomeRow::from(&TaggedOutcome {
+        case: "",
+        round,
+        shard: 0,
+        outcome,
+    });
+    let row = RequestRow::of_outcome(&row);
+    read(MeasuredRequest(Source::Live(&LiveRequest {
+        fields: fields_of(&row, (0.0, 0)),
+        gaps: gaps_of(&row),
+        row,
+        requested,
+    })))
 }
 
 impl<'a> MeasuredRequest<'a> {
-    /// Round of the case, from 0.
-    pub fn round(self) -> u32 {
-        at(&self.requests.rounds, self.row)
+    fn row(self) -> Option<u32> {
+        match self.0 {
+            Source::Frame(_, row) => Some(row),
+            Source::Live(_) => None,
+        }
     }
 
-    /// Number of its session.
-    pub(super) fn session(self) -> u64 {
-        at(&self.requests.sessions, self.row)
+    /// The value of a per-request metric, where it exists.
+    pub fn value(self, metric: Metric) -> Option<f64> {
+        match self.0 {
+            Source::Frame(columns, row) => columns.metrics.get(metric as usize)?.get(row as usize),
+            Source::Live(live) => {
+                let applies = output_lengths::applies(metric, &live.row, live.requested);
+                value_of(&live.row, metric).filter(|_| applies)
+            }
+        }
     }
 
-    /// Turn in its session, from 0.
-    pub fn turn(self) -> u32 {
-        at(&self.requests.turns, self.row)
+    /// Gaps between its token events, in milliseconds.
+    pub fn gaps(self) -> &'a [f64] {
+        match self.0 {
+            Source::Frame(columns, row) => columns.gaps.get(row as usize),
+            Source::Live(live) => &live.gaps,
+        }
     }
 
-    /// Whether it is the first measured turn of its session.
-    pub fn begins_session(self) -> bool {
-        at(&self.requests.begins_session, self.row)
-    }
-
-    /// Group of its prompt, where the dataset has groups.
-    pub fn group(self) -> Option<&'a str> {
-        self.requests.groups.get(self.row)
-    }
-
-    /// The URL that it was sent to, where the target has several.
-    pub fn endpoint(self) -> Option<&'a str> {
-        self.requests.endpoints.get(self.row)
-    }
-
-    /// The kept headers of its response, each as a line `name: value`.
-    pub fn kept_headers(self) -> Option<&'a str> {
-        self.requests.kept_headers.get(self.row)
-    }
-
-    /// Its finish reason, as sent by the server; None where it sent none, or the request failed.
-    pub fn finish_reason(self) -> Option<&'a str> {
-        self.requests.finish_reasons.get(self.row)
-    }
-
-    /// Its part of a planned load that changes.
-    pub(super) fn part(self) -> u32 {
-        self.requests.parts.get(self.row).copied().unwrap_or(0)
-    }
-
-    /// Hash of its prompt, if known.
-    pub fn prompt_hash(self) -> Option<u64> {
-        let hash = self.requests.prompt_hashes.get(self.row).copied();
-        hash.filter(|hash| *hash != 0)
-    }
-
-    /// Whether it succeeded.
-    pub fn ok(self) -> bool {
-        at(&self.requests.ok, self.row)
-    }
-
-    /// Whether its client cancelled it, as the scenario asked for: neither a success nor an error.
-    pub fn left(self) -> bool {
-        at(&self.requests.left, self.row)
-    }
-
-    /// Whether its reply is reasoning without any answer.
-    pub(super) fn is_reasoning_alone(self) -> bool {
-        at(&self.requests.reasoning_alone, self.row)
-    }
-
-    /// Scheduled send in seconds after the start of its round's window.
-    pub(super) fn scheduled_s(self) -> f64 {
-        at(&self.requests.scheduled_s, self.row)
-    }
-
-    /// `end` − `sent` in milliseconds, whatever the result; 0 where it was never sent.
-    pub fn busy_ms(self) -> f64 {
-        at(&self.requests.busy_ms, self.row)
+    /// What it adds to the distribution of a metric: its gaps, or its one value, or nothing.
+    pub(super) fn samples(self, metric: Metric) -> Samples<'a> {
+        match metric.per() {
+            _ if !self.counts(metric) => Samples::default(),
+            Scope::Gap => Samples {
+                gaps: self.gaps(),
+                value: None,
+            },
+            Scope::Request | Scope::Case => Samples {
+                gaps: &[],
+                value: self.value(metric),
+            },
+        }
     }
 
     /// Whether `load.max_in_flight` held it until sending ended.
@@ -441,40 +446,6 @@ impl<'a> MeasuredRequest<'a> {
         !self.ok()
             && self.busy_ms() == 0.0
             && self.value(Metric::HeldTime).is_some_and(|held| held > 0.0)
-    }
-
-    /// The value of a per-request metric, where it exists.
-    pub fn value(self, metric: Metric) -> Option<f64> {
-        self.requests
-            .column(metric)
-            .get(self.row)
-            .copied()
-            .filter(|value| !value.is_nan())
-    }
-
-    /// Gaps between its token events, in milliseconds.
-    pub fn gaps(self) -> &'a [f64] {
-        self.requests.gaps.get(self.row)
-    }
-
-    /// What it adds to the distribution of a metric: its gaps, or its one value, or nothing.
-    pub(super) fn samples(self, metric: Metric) -> &'a [f64] {
-        match metric.per() {
-            _ if !self.counts(metric) => &[],
-            Scope::Gap => self.gaps(),
-            Scope::Request | Scope::Case => {
-                let value = self
-                    .requests
-                    .column(metric)
-                    .get(self.row..=self.row)
-                    .unwrap_or_default();
-                if value.iter().any(|value| value.is_nan()) {
-                    &[]
-                } else {
-                    value
-                }
-            }
-        }
     }
 
     /// Whether its value of this metric belongs to the distribution: it succeeded, or its client cancelled it after the
@@ -560,15 +531,42 @@ impl<'a> MeasuredRequest<'a> {
     }
 
     pub(super) fn tags(self) -> Tags<'a> {
-        let model = self.requests.models.get(self.row).unwrap_or_default();
         Tags {
             round: self.round(),
             turn: self.turn(),
             group: self.group(),
-            model,
+            model: self.model(),
             endpoint: self.endpoint(),
             kept_headers: self.kept_headers(),
         }
+    }
+}
+
+/// What a request adds to the distribution of a metric.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Samples<'a> {
+    gaps: &'a [f64],
+    value: Option<f64>,
+}
+
+impl<'a> Samples<'a> {
+    pub(super) fn of_value(value: f64) -> Samples<'a> {
+        Samples {
+            gaps: &[],
+            value: Some(value),
+        }
+    }
+
+    pub(super) fn iter(self) -> impl Iterator<Item = f64> + Clone + use<'a> {
+        self.gaps.iter().copied().chain(self.value)
+    }
+
+    pub(super) fn len(self) -> usize {
+        self.gaps.len() + usize::from(self.value.is_some())
+    }
+
+    pub(super) fn is_empty(self) -> bool {
+        self.len() == 0
     }
 }
 

@@ -4,7 +4,7 @@
 //! metrics call [`RequestRow::metric`].
 
 use crate::columns::{
-    ColumnBuilder, Columns, F64, F64List, OutcomeRow, Source, Text, U32, U64, column_of,
+    ColumnBuilder, Columns, F64, F64List, IntoValue, OutcomeRow, Source, Text, U32, U64, column_of,
 };
 use crate::error::TableError;
 use crate::output_lengths;
@@ -44,22 +44,6 @@ macro_rules! accessors {
             $(pub(super) fn $name(&self) -> $kind { self.0.$name().into_value() })*
         }
     };
-}
-
-trait IntoValue<T> {
-    fn into_value(self) -> T;
-}
-
-impl<T: Default> IntoValue<T> for Option<T> {
-    fn into_value(self) -> T {
-        self.unwrap_or_default()
-    }
-}
-
-impl<T> IntoValue<Option<T>> for Option<T> {
-    fn into_value(self) -> Option<T> {
-        self
-    }
 }
 
 accessors! {

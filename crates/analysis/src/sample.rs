@@ -1,7 +1,8 @@
 //! The measured requests of a case with all figures taken from them, and an example of each kind of failure.
 
 use crate::answer_cache::{RepeatedPrompts, compare_repeated};
-use crate::measured_requests::{MeasuredRequest, MeasuredRequests};
+use crate::error::TableError;
+use crate::measured_requests::{MeasuredRequest, MeasuredRequests, RequestsBuilder};
 use crate::output_lengths;
 use crate::planned_load::PlannedLoad;
 use crate::request_row::RequestRow;
@@ -104,7 +105,10 @@ fn is_even(shape: &Shape) -> bool {
 }
 
 /// Samples a case over all its rounds.
-pub fn sample_case(table: &Table, facts: &CaseFacts<'_>) -> Sample {
+///
+/// # Errors
+/// A frame could not be built.
+pub fn sample_case(table: &Table, facts: &CaseFacts<'_>) -> Result<Sample, TableError> {
     let rows: Vec<RequestRow<'_>> = table
         .rows_of_case(&facts.case.id)
         .into_iter()
@@ -114,7 +118,14 @@ pub fn sample_case(table: &Table, facts: &CaseFacts<'_>) -> Sample {
 }
 
 /// Samples one round of a case.
-pub fn sample_round(table: &Table, facts: &CaseFacts<'_>, round: u32) -> Sample {
+///
+/// # Errors
+/// A frame could not be built.
+pub fn sample_round(
+    table: &Table,
+    facts: &CaseFacts<'_>,
+    round: u32,
+) -> Result<Sample, TableError> {
     let of_round = |row: &RequestRow<'_>| row.round() == round && !cancelled_by_stop(row, facts);
     let rows: Vec<RequestRow<'_>> = table
         .rows_of_case(&facts.case.id)
@@ -124,9 +135,13 @@ pub fn sample_round(table: &Table, facts: &CaseFacts<'_>, round: u32) -> Sample 
     sample_rows(table, &rows, facts)
 }
 
-fn sample_rows(table: &Table, rows: &[RequestRow<'_>], facts: &CaseFacts<'_>) -> Sample {
+fn sample_rows(
+    table: &Table,
+    rows: &[RequestRow<'_>],
+    facts: &CaseFacts<'_>,
+) -> Result<Sample, TableError> {
     let rounds = rounds(rows, facts);
-    let requests = measured_requests(&rounds, facts);
+    let requests = measured_requests(&rounds, facts)?;
     let measured: Vec<MeasuredRequest<'_>> = requests.iter().collect();
     let telemetry_of_rounds = telemetry::round_telemetry(table, facts, &rounds);
     let requests_window = ThroughputWindow::of(&rounds, facts, Unit::Request);
@@ -142,7 +157,7 @@ fn sample_rows(table: &Table, rows: &[RequestRow<'_>], facts: &CaseFacts<'_>) ->
         &measured,
         (facts, &telemetry_of_rounds),
     ));
-    Sample {
+    Ok(Sample {
         windows: windows(&rounds),
         requests_window,
         sessions_window,
@@ -160,7 +175,7 @@ fn sample_rows(table: &Table, rows: &[RequestRow<'_>], facts: &CaseFacts<'_>) ->
             .flatten(),
         without_file: without_file(rows),
         requests,
-    }
+    })
 }
 
 fn role_signals(
@@ -190,7 +205,10 @@ fn limited_metrics(
 
 /// The measured rows as columns, ordered by round and scheduled send: neighbors are the requests of one moment, which the turns of
 /// a session are not.
-fn measured_requests(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> MeasuredRequests {
+fn measured_requests(
+    rounds: &[Round<'_, '_>],
+    facts: &CaseFacts<'_>,
+) -> Result<MeasuredRequests, TableError> {
     let load = PlannedLoad::new(facts.case);
     let mut scheduled: Vec<((f64, u32), &RequestRow<'_>)> = Vec::new();
     for round in rounds {
@@ -210,7 +228,8 @@ fn measured_requests(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Measure
         .filter(|(_, row)| row.ok())
         .map(|(_, row)| row.events().len())
         .sum();
-    let mut requests = MeasuredRequests::with_capacity(scheduled.len(), gaps);
+    let mut requests = RequestsBuilder::default();
+    requests.expect_gaps(gaps);
     for (place, row) in scheduled {
         // A client that cancels after a fixed time has only seen early first tokens: the late ones are missing, so none count.
         let counts = if row.left() && cancels_after_time(row, facts) {
@@ -223,7 +242,7 @@ fn measured_requests(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Measure
             counts(metric) && output_lengths::applies(metric, row, requested)
         });
     }
-    requests
+    requests.finish()
 }
 
 fn cancels_after_time(row: &RequestRow<'_>, facts: &CaseFacts<'_>) -> bool {
@@ -264,8 +283,7 @@ fn distributions(requests: &[MeasuredRequest<'_>]) -> BTreeMap<Metric, SummarySt
 pub(super) fn values(requests: &[MeasuredRequest<'_>], metric: Metric) -> Vec<f64> {
     requests
         .iter()
-        .flat_map(|request| request.samples(metric))
-        .copied()
+        .flat_map(|request| request.samples(metric).iter())
         .collect()
 }
 

@@ -207,8 +207,8 @@ pub fn discarded_start(table: &Table, case: &str) -> Option<Discarded> {
 mod tests {
     use super::*;
     use crate::CaseFacts;
+    use crate::fixture::sample_case;
     use crate::fixture::{case, stream, table, warmup};
-    use crate::sample::sample_case;
     use llmscen_core::load::Arrival;
     use llmscen_core::load::Shape;
     use llmscen_core::metric::Metric;

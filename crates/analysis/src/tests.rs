@@ -3,10 +3,10 @@
 
 use crate::CaseFacts;
 use crate::Sample;
+use crate::fixture::sample_case;
 use crate::fixture::{
     TestRequest, case, facts, facts as case_facts, failed, frame, outcome, sample_of, stream, table,
 };
-use crate::sample::sample_case;
 use llmscen_core::check::{Check, Confidence, NoData, Op, RequestLimit, RequestSet, Subject};
 use llmscen_core::dataset::Turns;
 use llmscen_core::endpoint::{Balance, EndpointSelector, Endpoints};

@@ -205,8 +205,8 @@ pub(crate) fn repeated_reason(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::audit::tests::case as plain;
-    use llmscen_analysis::RequestFields;
+    use crate::run::audit::tests::{case as plain, sample_of};
+    use llmscen_analysis::{RequestFields, RequestsBuilder};
     use llmscen_core::dataset::TextShape;
     use llmscen_core::request::Quantity;
     use llmscen_core::telemetry::SignalStat;
@@ -225,31 +225,27 @@ mod tests {
         }
     }
 
-    /// Adds a request of 1000 prompt tokens.
-    fn push(sample: &mut Sample, turn: u32, cached: Option<f64>) {
-        let value = |metric| match metric {
-            Metric::PromptTokens => Some(1000.0),
-            Metric::CachedTokens => cached,
-            _ => None,
-        };
-        sample.requests.push(
-            RequestFields {
+    /// Requests of 1000 prompt tokens, each with its turn and of which so many were cached.
+    fn sample(requests: impl IntoIterator<Item = (u32, Option<f64>)>) -> Sample {
+        let mut builder = RequestsBuilder::default();
+        for (turn, cached) in requests {
+            let value = |metric| match metric {
+                Metric::PromptTokens => Some(1000.0),
+                Metric::CachedTokens => cached,
+                _ => None,
+            };
+            let fields = RequestFields {
                 ok: true,
                 turn,
                 ..RequestFields::default()
-            },
-            value,
-            [],
-        );
+            };
+            builder.push(fields, value, &[]);
+        }
+        sample_of(builder)
     }
 
-    /// Requests of 1000 prompt tokens, of which so many were cached; each the given turn.
     fn rows(cached: &[f64], turn: u32) -> Sample {
-        let mut sample = Sample::default();
-        for cached in cached {
-            push(&mut sample, turn, Some(*cached));
-        }
-        sample
+        sample(cached.iter().map(|cached| (turn, Some(*cached))))
     }
 
     fn cached_shares(case: &Case, sample: &Sample) -> (Option<f64>, Option<f64>) {
@@ -359,8 +355,7 @@ mod tests {
     #[test]
     fn the_servers_metrics_serve_where_its_replies_report_nothing() {
         let case = case(random(0));
-        let mut silent = rows(&[], 0);
-        (0..3).for_each(|_| push(&mut silent, 0, None));
+        let mut silent = sample([(0, None); 3]);
         assert_eq!(cached_shares(&case, &silent), (None, None));
         silent.signals.insert(
             Signal::ServerPrefixCacheHitRate,
@@ -375,7 +370,7 @@ mod tests {
             share == Some(0.564) && (unique.unwrap() - 0.5).abs() < 1e-9,
             "{unique:?}"
         );
-        push(&mut silent, 1, None);
+        silent.requests = sample([(0, None), (0, None), (0, None), (1, None)]).requests;
         assert_eq!(
             cached_shares(&case, &silent),
             (Some(0.564), None),

@@ -1,6 +1,6 @@
 use super::*;
 use llmscen_analysis::telemetry::EngineTokens;
-use llmscen_analysis::{RequestFields, TaggedOutcome};
+use llmscen_analysis::{RequestFields, RequestsBuilder, TaggedOutcome};
 use llmscen_client::http::dropped_outcome;
 use llmscen_core::api::Api;
 use llmscen_core::check::{
@@ -106,26 +106,30 @@ pub(crate) fn of_subject(subject: Subject, op: Op, limit: f64) -> Check {
     }
 }
 
+pub(crate) fn sample_of(requests: RequestsBuilder) -> Sample {
+    Sample {
+        requests: requests.finish().unwrap(),
+        ..Sample::default()
+    }
+}
+
 /// Requests with these send delays, busy for 100 ms each.
 fn sample(lags: &[f64]) -> Sample {
-    let mut sample = Sample::default();
+    let mut requests = RequestsBuilder::default();
     for lag in lags {
         let fields = RequestFields {
             busy_ms: 100.0,
             ..RequestFields::default()
         };
-        sample.requests.push(
-            fields,
-            |metric| (metric == Metric::ScheduleLag).then_some(*lag),
-            [],
-        );
+        let value = |metric| (metric == Metric::ScheduleLag).then_some(*lag);
+        requests.push(fields, value, &[]);
     }
-    sample
+    sample_of(requests)
 }
 
 /// A sample of `count` sessions with `turns` successful turns each.
 fn sessions(count: u64, turns: u64) -> Sample {
-    let mut sample = Sample::default();
+    let mut requests = RequestsBuilder::default();
     for session in (0..count).flat_map(|session| (0..turns).map(move |_| session)) {
         let fields = RequestFields {
             busy_ms: 100.0,
@@ -134,9 +138,9 @@ fn sessions(count: u64, turns: u64) -> Sample {
             ..RequestFields::default()
         };
         let lag = |metric| (metric == Metric::ScheduleLag).then_some(0.1);
-        sample.requests.push(fields, lag, []);
+        requests.push(fields, lag, &[]);
     }
-    sample
+    sample_of(requests)
 }
 
 /// A part whose only worker stalled over these spans, ms, and these shares of the time.
@@ -501,17 +505,13 @@ fn a_stored_run_without_a_list_of_stalls_keeps_its_rule() {
     // Its verdicts fall together.
     let mut case = case("http://x");
     case.checks = vec![check(Metric::ErrorRate, None, Op::Less, 0.5)];
-    let mut sample = Sample::default();
-    (0..40).for_each(|_| {
-        sample.requests.push(
-            RequestFields {
-                ok: true,
-                ..RequestFields::default()
-            },
-            |_| None,
-            [],
-        )
-    });
+    let mut requests = RequestsBuilder::default();
+    let ok = RequestFields {
+        ok: true,
+        ..RequestFields::default()
+    };
+    (0..40).for_each(|_| requests.push(ok, |_| None, &[]));
+    let sample = sample_of(requests);
     let audited = Audited {
         case: &case,
         parts: &[&busy],
@@ -526,7 +526,9 @@ fn a_stored_run_without_a_list_of_stalls_keeps_its_rule() {
         parts: std::slice::from_ref(&busy),
         until: None,
     };
-    let (verdicts, objectives) = audited.verdicts(&Table::default(), &facts, &audited.examine().1);
+    let (verdicts, objectives) = audited
+        .verdicts(&Table::default(), &facts, &audited.examine().1)
+        .unwrap();
     assert_eq!((verdicts[0].ruling, objectives.len()), (Ruling::Invalid, 0));
     assert!(
         verdicts[0]
@@ -694,7 +696,7 @@ fn judged(simulated: &Simulated, checks: &[Check]) -> Vec<(Verdict, ObjectiveAud
         parts: &parts,
         until: None,
     };
-    let sample = llmscen_analysis::sample_case(&table, &facts);
+    let sample = llmscen_analysis::sample_case(&table, &facts).unwrap();
     let limits = AuditLimits::default();
     let audited = Audited {
         case: &case,
@@ -705,7 +707,9 @@ fn judged(simulated: &Simulated, checks: &[Check]) -> Vec<(Verdict, ObjectiveAud
         seed: Seed(7),
         shards: &ShardAudit::default(),
     };
-    let (verdicts, objectives) = audited.verdicts(&table, &facts, &audited.examine().1);
+    let (verdicts, objectives) = audited
+        .verdicts(&table, &facts, &audited.examine().1)
+        .unwrap();
     verdicts.into_iter().zip(objectives).collect()
 }
 

@@ -4,7 +4,7 @@
 mod tests;
 use crate::run::collector::live_metrics::Spans;
 use crate::run::sharding::{ObjectiveCounts, RoundCounts};
-use llmscen_analysis::{MeasuredRequests, judge};
+use llmscen_analysis::{judge, with_live_request};
 use llmscen_core::early_stop::{Aborted, EarlyStop, Saturated};
 use llmscen_core::load::{Shape, Warmup};
 use llmscen_core::outcome::{FailureKind, Outcome, Phase};
@@ -134,20 +134,11 @@ impl EarlyStopMonitor {
                 .as_ref()
                 .err()
                 .is_none_or(|failure| failure.kind != FailureKind::Cancelled);
-        let requests = if counts {
-            MeasuredRequests::of_outcome(
-                outcome,
-                self.round,
-                self.case.requested_length(outcome.group.as_deref()),
-            )
-        } else {
-            MeasuredRequests::default()
-        };
-        let flags: Flags = self
-            .limits
-            .iter()
-            .map(|limit| limit.watch.breaks(requests.iter().next()?))
-            .collect();
+        let requested = self.case.requested_length(outcome.group.as_deref());
+        let flags: Flags = with_live_request(outcome, self.round, requested, |request| {
+            let breaks = |limit: &Limit| limit.watch.breaks(request).filter(|_| counts);
+            self.limits.iter().map(breaks).collect()
+        });
         if let Some(counts) = &mut self.counts {
             count(counts, flags);
             return None;

@@ -89,10 +89,10 @@ impl FutilityStop {
             until: None,
         };
         // `Builder::finish` returns the error.
-        let Ok(before) = rows.before(self.first_unfinished) else {
+        let before = rows.before(self.first_unfinished);
+        let Ok(sample) = before.and_then(|before| sample_case(&before, &facts)) else {
             return false;
         };
-        let sample = sample_case(&before, &facts);
         self.hopeless = judge::is_futile(&self.checks, &sample, &mut self.looks);
         self.hopeless
     }

@@ -414,7 +414,7 @@ fn token_gaps(tokens: &[Nanos], choices: &[u32]) -> Vec<Nanos> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use llmscen_analysis::MeasuredRequests;
+    use llmscen_analysis::with_live_request;
     use llmscen_client::http::dropped_outcome;
     use llmscen_core::metric::Metric;
     use llmscen_core::outcome::{Failure, Finish, Phase, Timeline, Usage};
@@ -551,19 +551,13 @@ mod tests {
             request(Phase::Measured, &[20], Err(cancelled())),
         ] {
             let spans = RequestSpans::new(&outcome);
-            let requests = MeasuredRequests::of_outcome(&outcome, 0, None);
-            let request = requests.iter().next().unwrap();
             let ms = |span: Option<Nanos>| span.map(Nanos::millis);
-            assert_eq!(ms(spans.ttft), request.value(Metric::Ttft));
-            assert_eq!(ms(spans.e2e), request.value(Metric::E2e));
-            assert_eq!(
-                spans
-                    .gaps
-                    .iter()
-                    .map(|gap| gap.millis())
-                    .collect::<Vec<_>>(),
-                request.gaps()
-            );
+            with_live_request(&outcome, 0, None, |request| {
+                assert_eq!(ms(spans.ttft), request.value(Metric::Ttft));
+                assert_eq!(ms(spans.e2e), request.value(Metric::E2e));
+                let gaps: Vec<f64> = spans.gaps.iter().map(|gap| gap.millis()).collect();
+                assert_eq!(gaps, request.gaps());
+            });
         }
     }
 

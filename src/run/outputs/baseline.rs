@@ -112,11 +112,8 @@ pub fn baseline_of_run(
     let mut cases = Vec::new();
     for case in &plan.cases {
         cases.extend(with_stages(case, &table, &manifest, |table, facts, _| {
-            baseline_of_case(
-                facts.case,
-                &llmscen_analysis::sample_case(table, facts),
-                facts.parts.len(),
-            )
+            let sample = llmscen_analysis::sample_case(table, facts)?;
+            Ok(baseline_of_case(facts.case, &sample, facts.parts.len()))
         })?);
     }
     let machine = &manifest.machine;

@@ -1,7 +1,7 @@
 //! The values of other cases that limits of a case refer to.
 
 use llmscen_analysis::judge::{CaseSamples, RoundDesign, value_of_other_case};
-use llmscen_analysis::{CaseFacts, Sample, Table, sample_case, sample_round};
+use llmscen_analysis::{CaseFacts, Sample, Table, TableError, sample_case, sample_round};
 use llmscen_core::baseline::Relative;
 use llmscen_core::check::{Check, Ruling};
 use llmscen_core::manifest::{Manifest, Part};
@@ -17,7 +17,12 @@ struct Measured {
 }
 
 impl Measured {
-    fn new(plan: &Plan, case: &Case, table: &Table, manifest: &Manifest) -> Measured {
+    fn new(
+        plan: &Plan,
+        case: &Case,
+        table: &Table,
+        manifest: &Manifest,
+    ) -> Result<Measured, TableError> {
         let parts: Vec<Part> = manifest
             .parts
             .iter()
@@ -31,13 +36,13 @@ impl Measured {
         };
         let round = |round: u32| {
             let ran = parts.iter().any(|part| part.round == round);
-            ran.then(|| sample_round(table, &facts, round))
+            ran.then(|| sample_round(table, &facts, round)).transpose()
         };
-        Measured {
-            all: sample_case(table, &facts),
-            rounds: (0..plan.rounds).map(round).collect(),
+        Ok(Measured {
+            all: sample_case(table, &facts)?,
+            rounds: (0..plan.rounds).map(round).collect::<Result<_, _>>()?,
             restarted: Part::restarted(&parts),
-        }
+        })
     }
 
     fn samples(&self) -> CaseSamples<'_> {
@@ -54,16 +59,20 @@ pub(crate) fn with_other_cases<'a>(
     case: &'a Case,
     table: &Table,
     manifest: &Manifest,
-) -> Cow<'a, Case> {
+) -> Result<Cow<'a, Case>, TableError> {
     if !case.checks.iter().any(|check| other_case(check).is_some()) {
-        return Cow::Borrowed(case);
+        return Ok(Cow::Borrowed(case));
     }
-    let own = Measured::new(plan, case, table, manifest);
+    let own = Measured::new(plan, case, table, manifest)?;
     let resolve = |check: &Check| {
-        let id = other_case(check)?;
-        let relative = check.relative.clone()?;
-        let other_case = plan.cases.iter().find(|other| other.id == id)?;
-        let other = Measured::new(plan, other_case, table, manifest);
+        let found = other_case(check).and_then(|id| {
+            let other_case = plan.cases.iter().find(|other| other.id == id)?;
+            Some((id, check.relative.clone()?, other_case))
+        });
+        let Some((id, relative, other_case)) = found else {
+            return Ok(check.clone());
+        };
+        let other = Measured::new(plan, other_case, table, manifest)?;
         // Both values of a round of one case are of the same state of the machine.
         let design = if relative.is_same_case() || plan.alternates(&case.id, id) {
             RoundDesign::Alternating
@@ -75,21 +84,17 @@ pub(crate) fn with_other_cases<'a>(
         let samples = (own.samples(), other.samples());
         let known = value_of_other_case(check, relative.factor, samples, design);
         let relative = Relative { known, ..relative };
-        Some(Check {
+        Ok(Check {
             limit: relative.limit(),
             relative: Some(relative),
             ..check.clone()
         })
     };
-    let checks = case
-        .checks
-        .iter()
-        .map(|check| resolve(check).unwrap_or_else(|| check.clone()))
-        .collect();
-    Cow::Owned(Case {
-        checks,
+    let checks = case.checks.iter().map(resolve);
+    Ok(Cow::Owned(Case {
+        checks: checks.collect::<Result<_, TableError>>()?,
         ..case.clone()
-    })
+    }))
 }
 
 /// The id of the other case that a limit refers to.

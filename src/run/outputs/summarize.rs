@@ -25,9 +25,9 @@ const MAX_PARALLEL_CASES: usize = 4;
 /// The report of a run from its rows and its manifest. The same input gives the same report.
 ///
 /// # Errors
-/// The rows of a stage cannot be selected.
+/// A frame could not be built.
 pub fn summarize(plan: &Plan, table: &Table, manifest: &Manifest) -> Result<Report, TableError> {
-    let searches = search_reports(plan, table, manifest);
+    let searches = search_reports(plan, table, manifest)?;
     let cases = map_in_parallel(&cases_that_ran(plan, manifest), |case| {
         summarize_with_stages(plan, case, table, manifest)
     });
@@ -139,12 +139,12 @@ fn map_in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync)
 /// Calls `work` for a case and then for each of its stages; for a stage, with the result of the case.
 ///
 /// # Errors
-/// The rows of a stage cannot be selected.
+/// A frame could not be built.
 pub(crate) fn with_stages<T>(
     case: &Case,
     table: &Table,
     manifest: &Manifest,
-    work: impl Fn(&Table, &CaseFacts<'_>, Option<&T>) -> T,
+    work: impl Fn(&Table, &CaseFacts<'_>, Option<&T>) -> Result<T, TableError>,
 ) -> Result<Vec<T>, TableError> {
     let parts: Vec<Part> = manifest
         .parts
@@ -160,7 +160,7 @@ pub(crate) fn with_stages<T>(
             until: None,
         },
         None,
-    );
+    )?;
     let stages: Vec<T> = case
         .stages()
         .into_iter()
@@ -175,7 +175,7 @@ pub(crate) fn with_stages<T>(
                 until: Some(stage.until),
             };
             let rows = table.stage_rows(&case.id, &stage)?;
-            Ok(work(&rows, &facts, Some(&case_result)))
+            work(&rows, &facts, Some(&case_result))
         })
         .collect::<Result<_, TableError>>()?;
     Ok(std::iter::once(case_result).chain(stages).collect())
@@ -187,7 +187,7 @@ fn summarize_with_stages(
     table: &Table,
     manifest: &Manifest,
 ) -> Result<Vec<CaseReport>, TableError> {
-    let resolved = with_other_cases(plan, case, table, manifest);
+    let resolved = with_other_cases(plan, case, table, manifest)?;
     let case = resolved.as_ref();
     let mut reports = with_stages(
         case,
@@ -248,19 +248,23 @@ pub(crate) fn judge_case(
     table: &Table,
     facts: &CaseFacts<'_>,
     inherited: &[String],
-) -> Judged {
+) -> Result<Judged, TableError> {
     let parts: Vec<&Part> = facts.parts.iter().collect();
-    let sample = llmscen_analysis::sample_case(table, facts);
+    let sample = llmscen_analysis::sample_case(table, facts)?;
     let rounds = if plan.searches.is_empty() {
         plan.rounds
     } else {
         parts.len() as u32
     };
-    let (audit, verdicts, shards) = judge_sample(plan, table, facts, (&sample, rounds), inherited);
+    let (audit, verdicts, shards) = judge_sample(plan, table, facts, (&sample, rounds), inherited)?;
     let restarted = Part::restarted(facts.parts);
     let round_sample = |part: &Part| llmscen_analysis::sample_round(table, facts, part.round);
     let round_samples = if restarted {
-        facts.parts.iter().map(round_sample).collect()
+        facts
+            .parts
+            .iter()
+            .map(round_sample)
+            .collect::<Result<_, _>>()?
     } else {
         Vec::new()
     };
@@ -285,14 +289,14 @@ pub(crate) fn judge_case(
     if let Some(aborted) = &aborted {
         verdicts = judge::aborted_verdicts(verdicts, aborted);
     }
-    Judged {
+    Ok(Judged {
         sample,
         audit,
         verdicts,
         aborted,
         saturated,
         shards,
-    }
+    })
 }
 
 /// Audits and judges the requests of a case, a stage, or a probe of a search. `rounds`: how many of its rounds were planned.
@@ -302,7 +306,7 @@ pub(crate) fn judge_sample(
     facts: &CaseFacts<'_>,
     (sample, rounds): (&Sample, u32),
     inherited: &[String],
-) -> (Audit, Vec<Verdict>, ShardAudit) {
+) -> Result<(Audit, Vec<Verdict>, ShardAudit), TableError> {
     let shards = shards_of_case(plan, table, facts, sample);
     let parts: Vec<&Part> = facts.parts.iter().collect();
     let audited = Audited {
@@ -320,9 +324,9 @@ pub(crate) fn judge_sample(
     findings.invalidating.extend(off_plan.iter().cloned());
     audit.reasons.extend(off_plan);
     audit.valid = audit.reasons.is_empty();
-    let (verdicts, objectives) = audited.verdicts(table, facts, &findings);
+    let (verdicts, objectives) = audited.verdicts(table, facts, &findings)?;
     audit.objectives = objectives;
-    (audit, verdicts, shards)
+    Ok((audit, verdicts, shards))
 }
 
 /// The audit of the shards of a case, or of those rounds that `facts` has; empty for a run of one process.
@@ -345,7 +349,7 @@ fn summarize_case(
     table: &Table,
     facts: &CaseFacts<'_>,
     inherited: &[String],
-) -> CaseReport {
+) -> Result<CaseReport, TableError> {
     let case = facts.case;
     let parts: Vec<&Part> = facts.parts.iter().collect();
     let is_stage = facts.until.is_some();
@@ -356,7 +360,7 @@ fn summarize_case(
         aborted,
         saturated,
         shards,
-    } = judge_case(plan, table, facts, inherited);
+    } = judge_case(plan, table, facts, inherited)?;
     let (load_value, load_axis) = case.load.shape.size();
     let repeats = llmscen_analysis::round_variances(&sample, &case.load.shape);
     let groups = llmscen_analysis::group_reports(case, &sample);
@@ -380,7 +384,7 @@ fn summarize_case(
     notes.extend(note_stall(&audit, &sample).filter(|_| local.is_empty()));
     notes.extend(note_unknown_cache(&audit, case).filter(|_| !is_stage));
     notes.extend(shards.notes.into_iter().filter(|_| !is_stage));
-    CaseReport {
+    Ok(CaseReport {
         judged_elsewhere: false,
         id: case.id.clone(),
         labels: case.labels.clone(),
@@ -437,7 +441,7 @@ fn summarize_case(
         aborted,
         saturated,
         verdicts,
-    }
+    })
 }
 
 /// The end of the dataset, if it came before the end of the load. Reported for the case, not for its stages.

@@ -111,7 +111,8 @@ pub(crate) fn slowdown(case: &Case, sample: &Sample) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use llmscen_analysis::RequestFields;
+    use crate::run::audit::tests::sample_of;
+    use llmscen_analysis::{RequestFields, RequestsBuilder};
     use llmscen_scenario::{Input, load};
     use std::collections::BTreeMap;
     use std::path::Path;
@@ -231,18 +232,20 @@ mod tests {
             "load: { rate: 50/s, requests: 300 }\nsearch: { vary: load.rate, range: [50, 51] }";
         let case = probe_case(open, "", "ttft.p50 < 1s", 0, 1.0);
         let sample = |growth: f64| {
-            let mut sample = Sample::default();
+            let mut requests = RequestsBuilder::default();
             for i in 0..300 {
                 let wait = 100.0 + growth * f64::from(i);
                 let fields = RequestFields {
                     ok: true,
                     ..RequestFields::default()
                 };
-                sample
-                    .requests
-                    .push(fields, |metric| (metric == Metric::E2e).then_some(wait), []);
+                requests.push(
+                    fields,
+                    |metric| (metric == Metric::E2e).then_some(wait),
+                    &[],
+                );
             }
-            sample
+            sample_of(requests)
         };
         // Served at 40/s: each request waits 5 ms longer, 500 ms over a hundred of them.
         assert!((slowdown(&case, &sample(5.0)).unwrap() - 2.5).abs() < 1e-9);

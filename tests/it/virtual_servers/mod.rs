@@ -15,7 +15,9 @@ mod truths;
 
 use batch::{Batch, Ends, Load, Variant};
 use llmscen_analysis::judge::LoadKind;
-use llmscen_analysis::{Amounts, Flow, RequestFields, Sample, ThroughputWindow, truncation};
+use llmscen_analysis::{
+    Amounts, Flow, RequestFields, RequestsBuilder, Sample, ThroughputWindow, truncation,
+};
 use llmscen_core::metric::Metric;
 use llmscen_core::stats::long_run::BINS;
 pub use objective::{Objective, objectives};
@@ -359,11 +361,13 @@ impl Server {
         sample
             .scalars
             .extend(self.rate().map(|rate| (Metric::RateOffered, rate)));
+        let mut requests = RequestsBuilder::default();
         served
             .iter()
             .filter(|served| served.measured)
             .enumerate()
-            .for_each(|(session, served)| push(&mut sample, session, served));
+            .for_each(|(session, served)| push(&mut requests, session, served));
+        sample.requests = requests.finish().unwrap();
         sample
     }
 
@@ -441,7 +445,7 @@ fn arrivals(served: &[Served], (from, until): (f64, f64)) -> BTreeMap<u16, Amoun
     bins
 }
 
-fn push(sample: &mut Sample, session: usize, served: &Served) {
+fn push(requests: &mut RequestsBuilder, session: usize, served: &Served) {
     let Served {
         scheduled_s,
         ttft_ms,
@@ -469,7 +473,6 @@ fn push(sample: &mut Sample, session: usize, served: &Served) {
         busy_ms: e2e_ms,
         ..RequestFields::default()
     };
-    sample
-        .requests
-        .push(fields, value, gaps.iter().copied().filter(|_| ok));
+    let gaps = if ok { gaps.as_slice() } else { &[] };
+    requests.push(fields, value, gaps);
 }

@@ -1,7 +1,7 @@
 //! The correlation of the values behind a check: gaps of one request, and requests that shared a batch or a queue.
 
 use crate::judge::evidence::{Evidence, exceeds_any_limit};
-use crate::measured_requests::MeasuredRequest;
+use crate::measured_requests::{MeasuredRequest, Samples};
 use crate::sample::Sample;
 use llmscen_core::check::{Check, RequestLimit, Subject};
 use llmscen_core::stats::design::Unit;
@@ -92,19 +92,20 @@ fn goodput_dependence(check: &Check, sample: &Sample, limits: &[RequestLimit]) -
 
 /// The greatest ratio of a request's values to its limits; infinite where it failed or lacks a value.
 fn severity(request: MeasuredRequest<'_>, limits: &[RequestLimit]) -> f64 {
-    let of_limit = |limit: &RequestLimit| match request.samples(limit.metric) {
-        // Its pace is not measured.
-        [] if request.meets(std::slice::from_ref(limit)).is_none() => 0.0,
-        [] => f64::INFINITY,
-        values => {
-            let ratio = |value: &f64| {
-                if limit.op.is_ceiling() {
-                    value / limit.limit
-                } else {
-                    limit.limit / value
-                }
-            };
-            values.iter().map(ratio).fold(0.0, f64::max)
+    let of_limit = |limit: &RequestLimit| {
+        let ratio = |value: f64| {
+            if limit.op.is_ceiling() {
+                value / limit.limit
+            } else {
+                limit.limit / value
+            }
+        };
+        let values = request.samples(limit.metric);
+        match values.is_empty() {
+            // Its pace is not measured.
+            true if request.meets(std::slice::from_ref(limit)).is_none() => 0.0,
+            true => f64::INFINITY,
+            false => values.iter().map(ratio).fold(0.0, f64::max),
         }
     };
     if request.ok() {
@@ -137,13 +138,12 @@ fn beyond(check: &Check, request: MeasuredRequest<'_>, value: f64) -> Option<Uni
     let Subject::Metric { metric, .. } = &check.subject else {
         return None;
     };
-    let worst = [if check.op.is_ceiling() {
-        f64::INFINITY
-    } else {
-        f64::NEG_INFINITY
-    }];
-    let samples: &[f64] = if exceeds_any_limit(request, *metric, check) {
-        &worst
+    let samples = if exceeds_any_limit(request, *metric, check) {
+        Samples::of_value(if check.op.is_ceiling() {
+            f64::INFINITY
+        } else {
+            f64::NEG_INFINITY
+        })
     } else {
         request.samples(*metric)
     };
@@ -152,9 +152,9 @@ fn beyond(check: &Check, request: MeasuredRequest<'_>, value: f64) -> Option<Uni
         .iter()
         .filter(|sample| {
             if value.is_infinite() {
-                **sample == value
+                *sample == value
             } else {
-                **sample > value
+                *sample > value
             }
         })
         .count();

@@ -82,7 +82,10 @@ struct Ends {
 impl Ends {
     fn find(check: &Check, sample: &Sample) -> Option<Ends> {
         let value = |request: &MeasuredRequest<'_>| match &check.subject {
-            Subject::Metric { metric, .. } => mean(request.samples(*metric)),
+            Subject::Metric { metric, .. } => {
+                let samples = request.samples(*metric);
+                mean(&samples.iter().collect::<Vec<_>>())
+            }
             subject @ Subject::Goodput(_) => request
                 .is_hit_of(subject)
                 .map(|good| f64::from(u8::from(good))),
@@ -133,7 +136,7 @@ impl Ends {
 
     /// The sample without them.
     fn rest(&self, sample: &Sample) -> Sample {
-        sample.with_requests(sample.requests.select(|request| self.keeps(request)))
+        sample.with_requests(sample.requests.select(|request| self.keeps(&request)))
     }
 }
 

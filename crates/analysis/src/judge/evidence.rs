@@ -124,7 +124,7 @@ pub(super) fn exceeds_any_limit(
             ..
         }
     );
-    let never_answered = metric == Metric::TimeToFirstAnswer && request.is_reasoning_alone();
+    let never_answered = metric == Metric::TimeToFirstAnswer && request.reasoning_alone();
     never_answered
         || !request.ok()
             && !request.left()

@@ -38,7 +38,7 @@ pub(super) fn limits_waits(check: &Check) -> bool {
 fn has_long_memory(sample: &Sample) -> bool {
     let streamed = sample.requests.values(Metric::Ttft).next().is_some();
     let metric = if streamed { Metric::Ttft } else { Metric::E2e };
-    let wait = |request: &MeasuredRequest<'_>| request.samples(metric).first().copied();
+    let wait = |request: &MeasuredRequest<'_>| request.samples(metric).iter().next();
     let rounds: Vec<Vec<f64>> = ordered_requests(sample, &[])
         .chunk_by(|a, b| a.round() == b.round())
         .map(|round| round.iter().filter_map(wait).collect())

@@ -107,7 +107,7 @@ fn unmeasured(check: &Check, sample: &Sample) -> usize {
             tags,
             ..
         } => requests
-            .filter(|request| request.is_reasoning_alone() && request.tags().match_all(tags))
+            .filter(|request| request.reasoning_alone() && request.tags().match_all(tags))
             .count(),
         Subject::Goodput(limits) => requests
             .filter(|request| !request.left() && request.meets(limits).is_none())

@@ -1,7 +1,7 @@
 use super::*;
 use crate::columns::TaggedOutcome;
+use crate::fixture::sample_case;
 use crate::fixture::{case, failed, stream, table};
-use crate::sample::sample_case;
 use llmscen_core::load::Shape;
 use llmscen_core::manifest::{Part, ShardPart, WorkerStalls};
 use llmscen_core::outcome::{Failure, Outcome};
@@ -44,7 +44,7 @@ fn ends(outcome: &Outcome, workers: &[&[(u64, u64)]], accepted: Accepted) -> Opt
     };
     let own = sample_case(&table, &facts);
     let late = measure_lateness(&table, &facts, accepted)?;
-    let [slow, fast] = [End::Slow, End::Fast].map(|end| late.shift(&own, end, 0.0, 0.0));
+    let [slow, fast] = [End::Slow, End::Fast].map(|end| late.shift(&own, end, 0.0, 0.0).unwrap());
     Some([slow, own, fast])
 }
 
@@ -237,8 +237,8 @@ fn a_server_may_have_been_faster_by_the_load_that_was_not_there() {
     own.scalars.insert(Metric::OutputTps, 30.0);
     let late = measure_lateness(&table, &facts, Accepted::default()).unwrap();
     let (slow, fast) = (
-        late.shift(&own, End::Slow, 0.2, 0.0),
-        late.shift(&own, End::Fast, 0.2, 0.0),
+        late.shift(&own, End::Slow, 0.2, 0.0).unwrap(),
+        late.shift(&own, End::Fast, 0.2, 0.0).unwrap(),
     );
     let of = |sample: &Sample| {
         (
@@ -301,7 +301,7 @@ fn stalls_of_a_shard_delay_only_its_own_requests() {
     )
     .unwrap();
     let sample = sample_case(&table, &facts);
-    let fast = late.shift(&sample, End::Fast, 0.0, 0.0);
+    let fast = late.shift(&sample, End::Fast, 0.0, 0.0).unwrap();
     let ttft: Vec<f64> = fast.requests.values(Metric::Ttft).collect();
     assert_eq!(ttft, [50.0, 30.0]);
 }

@@ -142,7 +142,7 @@ fn the_length_is_exact_by_the_count_that_the_limit_is_about() {
     let exact = exact();
     let hits = |rows: &[Outcome], case: &Case| {
         let (table, facts) = (table("a", rows), facts(case));
-        let sample = crate::sample_case(&table, &facts);
+        let sample = crate::fixture::sample_case(&table, &facts);
         let hits = sample
             .requests
             .iter()

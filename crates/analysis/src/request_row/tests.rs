@@ -226,8 +226,9 @@ mod derive {
 
 mod live {
     use crate::fixture::{failed, outcome, stream, table};
-    use crate::measured_requests::MeasuredRequests;
+    use crate::measured_requests::{MeasuredRequest, RequestsBuilder, with_live_request};
     use crate::output_lengths;
+    use llmscen_core::metric::Metric;
     use llmscen_core::outcome::{FailureKind, ServerTimes};
     use llmscen_core::units::Nanos;
 
@@ -250,20 +251,23 @@ mod live {
             failed(4, FailureKind::Dropped),
         ];
         let table = table("a", &rows);
-        let stored = table.rows_of_case("a").into_iter().map(|row| {
-            let mut requests = MeasuredRequests::default();
-            requests.push_row(&row, (0.0, 0), |metric| {
-                output_lengths::applies(metric, &row, None)
-            });
-            requests
-        });
-        let shown = |requests: &MeasuredRequests| format!("{requests:?}");
+        let mut stored = RequestsBuilder::default();
+        for row in table.rows_of_case("a") {
+            let applies = |metric| output_lengths::applies(metric, &row, None);
+            stored.push_row(&row, (0.0, 0), applies);
+        }
+        let stored = stored.finish().unwrap();
+        let read = |request: MeasuredRequest<'_>| {
+            let values: Vec<Option<f64>> =
+                Metric::ALL.iter().map(|&it| request.value(it)).collect();
+            format!("{:?} {values:?} {:?}", request.fields(), request.gaps())
+        };
         let live = rows
             .iter()
-            .map(|outcome| MeasuredRequests::of_outcome(outcome, 0, None));
+            .map(|outcome| with_live_request(outcome, 0, None, read));
         assert_eq!(
-            live.map(|own| shown(&own)).collect::<Vec<_>>(),
-            stored.map(|own| shown(&own)).collect::<Vec<_>>()
+            live.collect::<Vec<_>>(),
+            stored.iter().map(read).collect::<Vec<_>>()
         );
     }
 }

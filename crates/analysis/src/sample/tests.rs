@@ -1,7 +1,7 @@
 mod sample {
     use super::super::*;
     use crate::columns::TaggedOutcome;
-    use crate::fixture::{case, facts, failed, outcome, stream, table, warmup};
+    use crate::fixture::{case, facts, failed, outcome, sample_case, stream, table, warmup};
     use crate::sample::failure_examples;
     use llmscen_core::distribution::Distribution;
     use llmscen_core::early_stop::EarlyStop;

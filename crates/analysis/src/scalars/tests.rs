@@ -1,8 +1,8 @@
 mod scalars {
     use super::super::startup_seconds;
     use crate::columns::TaggedOutcome;
+    use crate::fixture::sample_case;
     use crate::fixture::{case, facts, failed, outcome, stream, table, warmup};
-    use crate::sample::sample_case;
     use crate::table::Table;
     use llmscen_core::check::{Check, Confidence, NoData, Op, RequestLimit, RequestSet, Subject};
     use llmscen_core::label::Labels;
@@ -216,8 +216,8 @@ mod scalars {
 mod hardware {
     use super::super::*;
     use crate::Sample;
+    use crate::fixture::sample_case;
     use crate::fixture::{case, facts, stream, table};
-    use crate::sample::sample_case;
     use llmscen_core::load::Shape;
     use llmscen_core::outcome::Outcome;
     use llmscen_core::plan::Case;

@@ -1,10 +1,11 @@
 mod sending {
     use super::super::*;
+    use crate::fixture::sample_case;
     use crate::fixture::{case, failed, outcome, stream, table, warmup};
     use crate::judge::fixture::{check, conditions};
     use crate::judge::rule;
     use crate::round::rounds;
-    use crate::sample::{Sample, sample_case};
+    use crate::sample::Sample;
     use llmscen_core::check::{Op, Ruling};
     use llmscen_core::dataset::Turns;
     use llmscen_core::load::{Arrival, Load};

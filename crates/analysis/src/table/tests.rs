@@ -140,8 +140,8 @@ mod table {
 
 mod stage_slice {
     use crate::CaseFacts;
+    use crate::fixture::sample_case;
     use crate::fixture::{case, failed, stream, table, warmup};
-    use crate::sample::sample_case;
     use llmscen_core::label::Scalar;
     use llmscen_core::load::{Arrival, Shape};
     use llmscen_core::manifest::Part;

@@ -1,7 +1,7 @@
 use super::*;
 use crate::columns::TaggedOutcome;
+use crate::fixture::sample_case;
 use crate::fixture::{case, facts, outcome, stream, table, warmup};
-use crate::sample::sample_case;
 use llmscen_core::load::Shape;
 use llmscen_core::manifest::Part;
 use llmscen_core::metric::Stat;
@@ -618,7 +618,7 @@ fn a_case_has_the_readings_of_its_rounds_and_a_stage_those_of_its_time() {
         figures(&seen.signals[&Signal::ServerWaiting]),
         (3, Some(2.0), Some(1.0), Some(3.0))
     );
-    let alone = crate::sample_round(&table, &facts(&case), 1);
+    let alone = crate::sample_round(&table, &facts(&case), 1).unwrap();
     assert_eq!(
         figures(&alone.signals[&Signal::ServerWaiting]),
         (2, Some(2.5), Some(2.0), Some(3.0))

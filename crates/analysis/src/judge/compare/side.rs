@@ -133,7 +133,7 @@ fn quantile_reading<'a>(
     };
     let over = |request: &MeasuredRequest<'a>| {
         let samples = request.samples(metric);
-        let amount = samples.iter().filter(|sample| **sample > value).count() as f64;
+        let amount = samples.iter().filter(|sample| *sample > value).count() as f64;
         let weight = samples.len() as f64;
         (!samples.is_empty()).then_some((*request, Unit { amount, weight }))
     };

@@ -112,7 +112,6 @@ mod resampling_units {
     use super::super::*;
     use crate::fixture::TestRequest;
     use crate::judge::fixture::{ok, sample};
-    use crate::measured_requests::RequestFields;
     use crate::sending::ThroughputWindow;
 
     fn reply(round: u32, took: f64, tokens: f64) -> TestRequest {
@@ -234,7 +233,11 @@ mod resampling_units {
         };
         assert_eq!(of(&bare, Metric::OutputTps), Units::default());
         let mut sample = steady(&[60]);
-        sample.requests.push(RequestFields::default(), |_| None, []);
+        let failed = TestRequest::default();
+        sample.requests = vec![reply(0, 500.0, 10.0); 60]
+            .into_iter()
+            .chain([failed])
+            .collect();
         sample
             .scalars
             .extend([(Metric::OutputTps, 60.0), (Metric::OutputTpsPerGpu, 15.0)]);
