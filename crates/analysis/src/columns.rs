@@ -273,6 +273,12 @@ impl<T: ColumnType> ColumnBuilder<T> {
         self.rows += 1;
     }
 
+    /// Whether any value is other than null.
+    pub(super) fn has_values(&self) -> bool {
+        let is_null = |first| T::is_equal(first, &T::Value::default());
+        self.builder.is_some() || self.first.as_ref().is_some_and(|first| !is_null(first))
+    }
+
     /// Allocates memory for this number of items of lists.
     pub(super) fn expect(&mut self, items: usize) {
         self.expected = items;
@@ -351,16 +357,6 @@ impl<T: ColumnType> View<T> {
             ViewValues::Array(array) => T::get(array, row),
             _ => T::Value::default(),
         }
-    }
-}
-
-impl View<F64> {
-    /// Whether any value may be other than null.
-    pub(super) fn has_values(&self) -> bool {
-        matches!(
-            self.values,
-            ViewValues::Array(_) | ViewValues::Constant(Some(_))
-        )
     }
 }
 

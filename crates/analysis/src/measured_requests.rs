@@ -55,7 +55,8 @@ macro_rules! fields {
             /// A frame could not be built.
             pub fn finish(self) -> Result<MeasuredRequests, TableError> {
                 let mut columns = vec![$(self.$field.finish(),)*];
-                columns.extend(self.metrics.into_iter().map(ColumnBuilder::finish));
+                let metrics = self.metrics.into_iter().filter(ColumnBuilder::has_values);
+                columns.extend(metrics.map(ColumnBuilder::finish));
                 columns.push(self.gaps.finish());
                 Ok(MeasuredRequests::of(DataFrame::new_infer_height(columns)?)?)
             }
@@ -72,10 +73,15 @@ macro_rules! fields {
 
         impl Columns {
             fn of(frame: &DataFrame) -> PolarsResult<Columns> {
-                let metric = |metric: &Metric| View::of(frame.column(metric.column())?);
+                let mut metrics = vec![View::default(); Metric::ALL.len()];
+                for (view, metric) in metrics.iter_mut().zip(Metric::ALL) {
+                    if let Some(index) = frame.get_column_index(metric.column()) {
+                        *view = View::of(&frame[index])?;
+                    }
+                }
                 Ok(Columns {
                     $($field: View::of(frame.column(stringify!($field))?)?,)*
-                    metrics: Metric::ALL.iter().map(metric).collect::<PolarsResult<_>>()?,
+                    metrics,
                     gaps: View::of(frame.column(GAPS)?)?,
                 })
             }
@@ -207,7 +213,7 @@ fn gaps_of(row: &RequestRow<'_>) -> Vec<f64> {
     if row.ok() { row.gaps() } else { Vec::new() }
 }
 
-/// A frame with a column per field and per metric. The requests may be some of its rows.
+/// A frame with a column per field, and per metric that exists for any request. The requests may be some of its rows.
 #[derive(Clone, Debug)]
 pub struct MeasuredRequests {
     frame: DataFrame,
@@ -283,10 +289,8 @@ impl MeasuredRequests {
 
     /// Whether the metric exists for any request.
     pub(super) fn has_values(&self, metric: Metric) -> bool {
-        self.columns
-            .metrics
-            .get(metric as usize)
-            .is_some_and(View::has_values)
+        let name = metric.column();
+        self.frame.get_column_index(name).is_some()
     }
 
     /// The requests as a frame of their own.
