@@ -13,6 +13,7 @@ use std::time::Duration;
 
 const PAGE: &str = include_str!("../../docs/reference/output-files.md");
 const QUERIES: &str = include_str!("../../docs/how-to/query-results.md");
+const METRICS: &str = include_str!("../../docs/reference/metrics.md");
 const KEY: &str = "sk-very\"secret\"key";
 
 /// Two cases in two rounds on the simulator, a tenth of whose requests fail; 30 requests each.
@@ -414,6 +415,74 @@ fn the_page_names_every_column() {
     }
 }
 
+/// The frames that a Python script prints after `answer:`.
+fn answers(lab: &Lab, script: &str) -> Vec<Vec<BTreeMap<String, Value>>> {
+    let ran = Command::new(crate::numbers::python())
+        .args(["-c", script])
+        .current_dir(lab.path())
+        .output()
+        .unwrap();
+    let out = String::from_utf8(ran.stdout).unwrap();
+    assert!(
+        ran.status.success(),
+        "{}",
+        String::from_utf8_lossy(&ran.stderr)
+    );
+    let answers = out.lines().filter_map(|line| line.strip_prefix("answer: "));
+    answers
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+/// Runs the expressions of docs/reference/metrics.md, and compares their figures with those of results.json.
+#[test]
+fn the_aggregates_in_polars_are_those_of_the_report() {
+    let lab = Lab::new();
+    let scenario = "version: 1\nname: t\nrounds: 2\n\
+        target: { url: simulator, model: m, simulator: { alpha: 1ms, prefix_cache: true, faults: { error: 10% } } }\n\
+        request: { max_tokens: 8, cancel: { share: 20%, tokens: 3 }, expect: { regex: '[aeiou]' } }\n\
+        dataset: { kind: prefix, groups: 2, prefix_tokens: 64, tokens: 16 }\n\
+        load: { requests: 60, warmup: 2 }\nmatrix: { load.concurrency: [2, 3] }\n\
+        slo: ['goodput(ttft < 500ms) > 1%', 'finish{length}.share > 1%']\n\
+        audit: { lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1% }\nreport: { formats: [json] }\n";
+    lab.file("s.yaml", scenario);
+    lab.llmscen(&["run", "s.yaml", "--output", "RUN"]).expect(0);
+    let results = lab.json("RUN/results.json");
+    let (_, section) = METRICS.split_once("### The aggregates in polars").unwrap();
+    let (first, rest) = section.split_once("A distribution, and").unwrap();
+    let mut script = [first, rest]
+        .map(|part| block(part, "python").unwrap())
+        .concat();
+    for frame in ["cases", "distributions", "gaps", "objectives"] {
+        script.push_str(&format!("print('answer:', {frame}.write_json())\n"));
+    }
+    let mut compared = 0;
+    for row in answers(&lab, &script).into_iter().flatten() {
+        let mut cases = results["cases"].as_array().unwrap().iter();
+        let case = cases.find(|case| case["id"] == row["case_id"]).unwrap();
+        for (name, figure) in row.iter().filter(|(name, _)| *name != "case_id") {
+            let mut objectives = case["slo"].as_array().unwrap().iter();
+            let objective =
+                objectives.find(|it| it["expr"].as_str().unwrap().starts_with(name.as_str()));
+            let known = objective.map_or(&case["metrics"][name], |it| &it["observed"]);
+            let pairs: Vec<(&Value, &Value)> = match figure.as_object() {
+                Some(statistics) => statistics
+                    .iter()
+                    .map(|(name, figure)| (figure, &known[name]))
+                    .collect(),
+                None => vec![(figure, known)],
+            };
+            for (figure, known) in pairs {
+                let is_equal = figure == known || figure.is_number() && close(figure, known);
+                assert!(is_equal, "{name}: {figure} and {known}");
+                compared += usize::from(figure.is_number());
+            }
+        }
+    }
+    // Of two cases: nine aggregates (there is no `match_rate`), ten statistics of four metrics, two objectives.
+    assert_eq!(compared, 2 * (9 + 4 * 10 + 2));
+}
+
 /// Runs every block of Python of the page, and compares its answer with that of the SQL query above it.
 #[test]
 fn polars_and_sql_give_one_answer() {
@@ -437,21 +506,7 @@ fn polars_and_sql_give_one_answer() {
         }
     }
     assert_eq!(expected.len(), 5);
-    let ran = Command::new(crate::numbers::python())
-        .args(["-c", &script])
-        .current_dir(lab.path())
-        .output()
-        .unwrap();
-    let out = String::from_utf8(ran.stdout).unwrap();
-    assert!(
-        ran.status.success(),
-        "{}",
-        String::from_utf8_lossy(&ran.stderr)
-    );
-    let answers = out.lines().filter_map(|line| line.strip_prefix("answer: "));
-    let answers: Vec<Vec<BTreeMap<String, Value>>> = answers
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let answers = answers(&lab, &script);
     assert_eq!(answers.len(), expected.len());
     for (actual, (python, known)) in std::iter::zip(answers, expected) {
         assert!(!known.is_empty() && actual.len() == known.len(), "{python}");

@@ -39,6 +39,11 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
         "tests/it/data.rs runs every block",
     ),
     (
+        "docs/reference/metrics.md",
+        "python",
+        "tests/it/data.rs compares the figures with results.json",
+    ),
+    (
         "docs/how-to/several-machines.md",
         "yaml",
         "tests/it/launch.rs validates and runs the templates",
