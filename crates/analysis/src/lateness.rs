@@ -15,6 +15,7 @@ use llmscen_core::metric::{Metric, Sensitivity};
 use llmscen_core::outcome::FailureKind;
 use llmscen_core::stats::moments::mean;
 use llmscen_core::units::{Nanos, Unit};
+use polars::prelude::Column;
 use std::collections::BTreeMap;
 
 /// The latencies that a request has if it succeeds.
@@ -64,18 +65,6 @@ struct StampLateness {
 impl RequestLateness {
     fn is_none(&self) -> bool {
         *self == RequestLateness::default()
-    }
-
-    /// A gap at this end of its range.
-    fn gap(&self, index: usize, measured: f64, end: End) -> f64 {
-        let found = self
-            .gaps
-            .binary_search_by_key(&(index as u32), |(index, _, _)| *index);
-        match found.ok().and_then(|found| self.gaps.get(found)) {
-            Some((_, earlier, _)) if end == End::Slow => measured + earlier,
-            Some((_, _, later)) => (measured - later).max(0.0),
-            None => measured,
-        }
     }
 }
 
@@ -294,20 +283,33 @@ impl Lateness {
                 None => measured,
             }
         };
+        let might_any = late.iter().flatten().any(|late| late.own_failure) && end == End::Fast;
         let changes = |metric: &&Metric| {
-            let exists = requests.has_values(**metric) || OF_SUCCESS.contains(*metric);
+            let exists = requests.has_values(**metric) || might_any && OF_SUCCESS.contains(*metric);
             exists && metric.sensitivity() != Sensitivity::Fixed
         };
-        let metrics = Metric::ALL.iter().filter(changes).map(|&metric| {
-            requests.metric_column(metric, |place, request| value(metric, place, request))
-        });
-        let ok = requests.ok_column(|place, request| request.ok() || might_succeed(place));
-        let gaps = requests.gaps_column(|place, index, gap| {
-            late_at(place)
-                .filter(|_| !might_succeed(place))
-                .map_or(gap, |late| late.gap(index, gap, end))
-        });
-        Ok(requests.with_columns(metrics.chain([ok, gaps]))?)
+        let mut columns: Vec<Column> = Metric::ALL
+            .iter()
+            .filter(changes)
+            .map(|&metric| requests.metric_column(metric, |at, it| value(metric, at, it)))
+            .collect();
+        if might_any {
+            columns.push(requests.ok_column(|place, request| request.ok() || might_succeed(place)));
+        }
+        if late.iter().flatten().any(|late| !late.gaps.is_empty()) {
+            columns.push(requests.gaps_column(|place, gaps| {
+                let late = late_at(place).filter(|_| !might_succeed(place));
+                for (index, earlier, later) in late.iter().flat_map(|late| &late.gaps) {
+                    if let Some(gap) = gaps.get_mut(*index as usize) {
+                        *gap = match end {
+                            End::Slow => *gap + earlier,
+                            End::Fast => (*gap - later).max(0.0),
+                        };
+                    }
+                }
+            }));
+        }
+        Ok(requests.with_columns(columns)?)
     }
 
     /// The sample with every value at one end of its range. `idle`: the share of the load that was missing, by which a server may
@@ -355,7 +357,6 @@ impl Lateness {
                 *scalar = value;
             }
         }
-        drop(requests);
         Ok(shifted)
     }
 }
@@ -397,14 +398,18 @@ pub fn slow_down(sample: &Sample, idle: f64) -> Result<Sample, TableError> {
             false => (value * factor).max(value + wait_ms),
         }
     };
-    let exists = |metric: &&Metric| sample.requests.has_values(**metric);
-    let metrics = Metric::ALL.iter().filter(exists).map(|&metric| {
+    let changes = |metric: &&Metric| {
+        metric.sensitivity() != Sensitivity::Fixed && sample.requests.has_values(**metric)
+    };
+    let metrics = Metric::ALL.iter().filter(changes).map(|&metric| {
         let value = |request: MeasuredRequest<'_>| Some(slower(metric, request.value(metric)?));
         sample
             .requests
             .metric_column(metric, |_, request| value(request))
     });
-    let gaps = sample.requests.gaps_column(|_, _, gap| gap * factor);
+    let gaps = sample
+        .requests
+        .gaps_column(|_, gaps| gaps.iter_mut().for_each(|gap| *gap *= factor));
     let mut slowed = sample.with_requests(sample.requests.with_columns(metrics.chain([gaps]))?);
     for (metric, value) in &mut slowed.scalars {
         *value = slower(*metric, *value);

@@ -64,22 +64,22 @@ macro_rules! fields {
 
         /// The values of the frame by row.
         #[derive(Clone, Debug, Default)]
-        struct Columns {
+        struct RequestColumns {
             $($field: View<$kind>,)*
             /// In the order of [`Metric::ALL`].
             metrics: Vec<View<F64>>,
             gaps: View<F64List>,
         }
 
-        impl Columns {
-            fn of(frame: &DataFrame) -> PolarsResult<Columns> {
+        impl RequestColumns {
+            fn of(frame: &DataFrame) -> PolarsResult<RequestColumns> {
                 let mut metrics = vec![View::default(); Metric::ALL.len()];
                 for (view, metric) in metrics.iter_mut().zip(Metric::ALL) {
                     if let Some(index) = frame.get_column_index(metric.column()) {
                         *view = View::of(&frame[index])?;
                     }
                 }
-                Ok(Columns {
+                Ok(RequestColumns {
                     $($field: View::of(frame.column(stringify!($field))?)?,)*
                     metrics,
                     gaps: View::of(frame.column(GAPS)?)?,
@@ -97,8 +97,8 @@ macro_rules! fields {
                 $(#[$doc])*
                 pub fn $field(self) -> $value {
                     match self.0 {
-                        Source::Frame(columns, row) => columns.$field.get(row as usize).into_value(),
-                        Source::Live(live) => live.fields.$field,
+                        RequestSource::Frame(columns, row) => columns.$field.get(row as usize).into_value(),
+                        RequestSource::Live(live) => live.fields.$field,
                     }
                 }
             )*
@@ -217,7 +217,7 @@ fn gaps_of(row: &RequestRow<'_>) -> Vec<f64> {
 #[derive(Clone, Debug)]
 pub struct MeasuredRequests {
     frame: DataFrame,
-    columns: Columns,
+    columns: RequestColumns,
     /// The rows of the frame; None for all.
     rows: Option<Arc<[u32]>>,
 }
@@ -226,7 +226,7 @@ impl Default for MeasuredRequests {
     fn default() -> MeasuredRequests {
         MeasuredRequests {
             frame: DataFrame::empty(),
-            columns: Columns::default(),
+            columns: RequestColumns::default(),
             rows: None,
         }
     }
@@ -235,7 +235,7 @@ impl Default for MeasuredRequests {
 impl MeasuredRequests {
     fn of(frame: DataFrame) -> PolarsResult<MeasuredRequests> {
         Ok(MeasuredRequests {
-            columns: Columns::of(&frame)?,
+            columns: RequestColumns::of(&frame)?,
             frame,
             rows: None,
         })
@@ -278,7 +278,7 @@ impl MeasuredRequests {
                 .rows
                 .as_ref()
                 .map_or(Some(place as u32), |rows| rows.get(place).copied());
-            MeasuredRequest(Source::Frame(&self.columns, row.unwrap_or(u32::MAX)))
+            MeasuredRequest(RequestSource::Frame(&self.columns, row.unwrap_or(u32::MAX)))
         })
     }
 
@@ -287,7 +287,7 @@ impl MeasuredRequests {
         self.iter().filter_map(move |request| request.value(metric))
     }
 
-    /// Whether the metric exists for any request.
+    /// Whether the metric exists for any row of the frame.
     pub(super) fn has_values(&self, metric: Metric) -> bool {
         let name = metric.column();
         self.frame.get_column_index(name).is_some()
@@ -306,6 +306,9 @@ impl MeasuredRequests {
         &self,
         columns: impl IntoIterator<Item = Column>,
     ) -> PolarsResult<MeasuredRequests> {
+        if self.is_empty() {
+            return Ok(MeasuredRequests::default());
+        }
         let mut frame = self.frame()?;
         for column in columns {
             frame.with_column(column)?;
@@ -335,16 +338,16 @@ impl MeasuredRequests {
         column_of::<Flag>("ok", values.map(Some))
     }
 
-    /// The column of gaps with each gap changed, by the place of its request, its index and its value.
-    pub(super) fn gaps_column(&self, gap: impl Fn(usize, usize, f64) -> f64) -> Column {
+    /// The column of gaps, those of each request changed by its place.
+    pub(super) fn gaps_column(&self, change: impl Fn(usize, &mut [f64])) -> Column {
         let mut column = ColumnBuilder::<F64List>::new(GAPS);
         column.expect(self.iter().map(|request| request.gaps().len()).sum());
-        let mut changed = Vec::new();
+        let mut gaps = Vec::new();
         for (place, request) in self.iter().enumerate() {
-            let gaps = request.gaps().iter().enumerate();
-            changed.clear();
-            changed.extend(gaps.map(|(index, &measured)| gap(place, index, measured)));
-            column.push(&changed);
+            gaps.clear();
+            gaps.extend_from_slice(request.gaps());
+            change(place, &mut gaps);
+            column.push(&gaps);
         }
         column.finish()
     }
@@ -352,12 +355,12 @@ impl MeasuredRequests {
 
 /// One request.
 #[derive(Clone, Copy)]
-pub struct MeasuredRequest<'a>(Source<'a>);
+pub struct MeasuredRequest<'a>(RequestSource<'a>);
 
 #[derive(Clone, Copy)]
-enum Source<'a> {
+enum RequestSource<'a> {
     /// A row of the frame.
-    Frame(&'a Columns, u32),
+    Frame(&'a RequestColumns, u32),
     /// A request of a case that still runs.
     Live(&'a LiveRequest<'a>),
 }
@@ -395,7 +398,7 @@ pub fn with_live_request<T>(
         outcome,
     });
     let row = RequestRow::of_outcome(&row);
-    read(MeasuredRequest(Source::Live(&LiveRequest {
+    read(MeasuredRequest(RequestSource::Live(&LiveRequest {
         fields: fields_of(&row, (0.0, 0)),
         gaps: gaps_of(&row),
         row,
@@ -406,16 +409,18 @@ pub fn with_live_request<T>(
 impl<'a> MeasuredRequest<'a> {
     fn row(self) -> Option<u32> {
         match self.0 {
-            Source::Frame(_, row) => Some(row),
-            Source::Live(_) => None,
+            RequestSource::Frame(_, row) => Some(row),
+            RequestSource::Live(_) => None,
         }
     }
 
     /// The value of a per-request metric, where it exists.
     pub fn value(self, metric: Metric) -> Option<f64> {
         match self.0 {
-            Source::Frame(columns, row) => columns.metrics.get(metric as usize)?.get(row as usize),
-            Source::Live(live) => {
+            RequestSource::Frame(columns, row) => {
+                columns.metrics.get(metric as usize)?.get(row as usize)
+            }
+            RequestSource::Live(live) => {
                 let applies = output_lengths::applies(metric, &live.row, live.requested);
                 value_of(&live.row, metric).filter(|_| applies)
             }
@@ -425,8 +430,8 @@ impl<'a> MeasuredRequest<'a> {
     /// Gaps between its token events, in milliseconds.
     pub fn gaps(self) -> &'a [f64] {
         match self.0 {
-            Source::Frame(columns, row) => columns.gaps.get(row as usize),
-            Source::Live(live) => &live.gaps,
+            RequestSource::Frame(columns, row) => columns.gaps.get(row as usize),
+            RequestSource::Live(live) => &live.gaps,
         }
     }
 
@@ -563,6 +568,10 @@ impl<'a> Samples<'a> {
 
     pub(super) fn iter(self) -> impl Iterator<Item = f64> + Clone + use<'a> {
         self.gaps.iter().copied().chain(self.value)
+    }
+
+    pub(super) fn mean(self) -> Option<f64> {
+        (!self.is_empty()).then(|| self.iter().sum::<f64>() / self.len() as f64)
     }
 
     pub(super) fn len(self) -> usize {

@@ -70,19 +70,7 @@ impl Sample {
     pub(super) fn with_requests(&self, requests: MeasuredRequests) -> Sample {
         Sample {
             requests,
-            windows: self.windows.clone(),
-            requests_window: self.requests_window.clone(),
-            sessions_window: self.sessions_window.clone(),
-            flows: self.flows.clone(),
-            scalars: self.scalars.clone(),
-            distributions: self.distributions.clone(),
-            signals: self.signals.clone(),
-            page: self.page.clone(),
-            role_signals: self.role_signals.clone(),
-            engine_tokens: self.engine_tokens.clone(),
-            counts: self.counts.clone(),
-            repeated_prompts: self.repeated_prompts,
-            without_file: self.without_file,
+            ..self.clone()
         }
     }
 

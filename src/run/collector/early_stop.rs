@@ -135,10 +135,13 @@ impl EarlyStopMonitor {
                 .err()
                 .is_none_or(|failure| failure.kind != FailureKind::Cancelled);
         let requested = self.case.requested_length(outcome.group.as_deref());
-        let flags: Flags = with_live_request(outcome, self.round, requested, |request| {
-            let breaks = |limit: &Limit| limit.watch.breaks(request).filter(|_| counts);
-            self.limits.iter().map(breaks).collect()
-        });
+        let flags: Flags = match counts {
+            true => with_live_request(outcome, self.round, requested, |request| {
+                let breaks = |limit: &Limit| limit.watch.breaks(request);
+                self.limits.iter().map(breaks).collect()
+            }),
+            false => vec![None; self.limits.len()],
+        };
         if let Some(counts) = &mut self.counts {
             count(counts, flags);
             return None;

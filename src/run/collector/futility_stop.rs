@@ -88,7 +88,7 @@ impl FutilityStop {
             parts: &[],
             until: None,
         };
-        // `Builder::finish` returns the error.
+        // `Builder::finish` returns an error of the rows; the judgement of the probe returns one of the sample.
         let before = rows.before(self.first_unfinished);
         let Ok(sample) = before.and_then(|before| sample_case(&before, &facts)) else {
             return false;

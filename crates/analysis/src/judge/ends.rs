@@ -82,10 +82,7 @@ struct Ends {
 impl Ends {
     fn find(check: &Check, sample: &Sample) -> Option<Ends> {
         let value = |request: &MeasuredRequest<'_>| match &check.subject {
-            Subject::Metric { metric, .. } => {
-                let samples = request.samples(*metric);
-                mean(&samples.iter().collect::<Vec<_>>())
-            }
+            Subject::Metric { metric, .. } => request.samples(*metric).mean(),
             subject @ Subject::Goodput(_) => request
                 .is_hit_of(subject)
                 .map(|good| f64::from(u8::from(good))),

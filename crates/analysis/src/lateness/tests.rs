@@ -1,7 +1,6 @@
 use super::*;
 use crate::columns::TaggedOutcome;
-use crate::fixture::sample_case;
-use crate::fixture::{case, failed, stream, table};
+use crate::fixture::{TestRequest, case, failed, sample_case, sample_of, stream, table};
 use llmscen_core::load::Shape;
 use llmscen_core::manifest::{Part, ShardPart, WorkerStalls};
 use llmscen_core::outcome::{Failure, Outcome};
@@ -304,4 +303,33 @@ fn stalls_of_a_shard_delay_only_its_own_requests() {
     let fast = late.shift(&sample, End::Fast, 0.0, 0.0).unwrap();
     let ttft: Vec<f64> = fast.requests.values(Metric::Ttft).collect();
     assert_eq!(ttft, [50.0, 30.0]);
+}
+
+#[test]
+fn some_of_the_requests_are_slowed_down_as_all_are() {
+    let all = sample_of((1..=4).map(|n| TestRequest {
+        ok: true,
+        busy_ms: 100.0,
+        values: vec![(Metric::Tpot, f64::from(n))],
+        gaps: vec![f64::from(n)],
+        ..TestRequest::default()
+    }));
+    let of = |sample: &Sample| {
+        let slowed = slow_down(sample, 0.5).unwrap().requests;
+        let values: Vec<f64> = slowed.values(Metric::Tpot).collect();
+        let gaps: Vec<f64> = slowed
+            .iter()
+            .flat_map(|request| request.gaps().to_vec())
+            .collect();
+        (values, gaps)
+    };
+    let numbers = |from: u32| (from..=4).map(|n| f64::from(n) * 4.0).collect::<Vec<f64>>();
+    assert_eq!(of(&all), (numbers(1), numbers(1)));
+    let some = |sample: &Sample, above: f64| {
+        let is_kept = |request: MeasuredRequest<'_>| request.value(Metric::Tpot) > Some(above);
+        sample.with_requests(sample.requests.select(is_kept))
+    };
+    assert_eq!(of(&some(&all, 1.0)), (numbers(2), numbers(2)));
+    assert_eq!(of(&some(&some(&all, 1.0), 2.0)), (numbers(3), numbers(3)));
+    assert_eq!(of(&Sample::default()), (Vec::new(), Vec::new()));
 }
