@@ -14,14 +14,13 @@ mod tests;
 
 pub use frame::FrameReader;
 use polars::error::PolarsError;
+use polars::prelude::PlSmallStr;
 use polars_arrow::array::Array;
 use polars_arrow::datatypes::{ArrowSchema, Field};
-use polars_buffer::Buffer;
 use polars_parquet::read::{
     BasicDecompressor, ColumnChunkMetadata, FileMetadata, PageReader, RowGroupMetadata,
     column_iter_to_arrays, infer_schema, read_metadata,
 };
-use polars_utils::pl_str::PlSmallStr;
 use serde_json::{Map, Value};
 use std::any::Any;
 use std::cell::Cell;
@@ -131,12 +130,7 @@ fn read_column<R: Read + Seek>(
             .by_ref()
             .take(range.end - range.start)
             .read_to_end(&mut bytes)?;
-        let reader = PageReader::new(
-            Cursor::new(Buffer::from(bytes)),
-            part,
-            Vec::new(),
-            MAX_PAGE_HEADER,
-        );
+        let reader = PageReader::new(Cursor::new(bytes.into()), part, Vec::new(), MAX_PAGE_HEADER);
         pages.push(BasicDecompressor::new(reader, Vec::new()));
     }
     let types = parts
