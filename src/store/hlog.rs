@@ -6,9 +6,9 @@
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
-use llmscen_analysis::cells::{Cell, Values};
 use llmscen_analysis::{Table, TableError};
 use llmscen_core::manifest::Manifest;
+use polars::prelude::{AnyValue, Column, PolarsError, PolarsResult};
 use std::collections::HashMap;
 use std::fmt::{Display, Write as _};
 use std::io::Write;
@@ -42,6 +42,12 @@ pub enum LogError {
     Log(String),
 }
 
+impl From<PolarsError> for LogError {
+    fn from(error: PolarsError) -> LogError {
+        TableError::from(error).into()
+    }
+}
+
 impl LogError {
     fn new(error: impl Display) -> LogError {
         LogError::Log(error.to_string())
@@ -64,8 +70,8 @@ struct LoggedRow<'a> {
 /// # Errors
 /// `out` cannot be written, or the log cannot be encoded.
 pub fn write(table: &Table, manifest: &Manifest, out: &mut impl Write) -> Result<(), LogError> {
-    let values = |column: &str| table.values(column, 0..table.len());
-    let columns: Vec<Values> = METRICS
+    let values = |column: &str| table.column(column, 0..table.len());
+    let columns: Vec<Column> = METRICS
         .iter()
         .map(|(_, column)| values(column))
         .collect::<Result<_, _>>()?;
@@ -93,9 +99,9 @@ pub fn write(table: &Table, manifest: &Manifest, out: &mut impl Write) -> Result
         let from = Duration::from_nanos(first.origin + interval_of(first) * interval_ns);
         for ((metric, _), values) in METRICS.iter().zip(&columns) {
             histogram.reset();
-            group
-                .iter()
-                .for_each(|row| record(&mut histogram, values.get(row.index)));
+            for row in group {
+                record(&mut histogram, values.get(row.index)?)?;
+            }
             if !histogram.is_empty() {
                 let tag = tag(first.case, metric);
                 let length = Duration::from_nanos(interval_ns);
@@ -110,58 +116,44 @@ pub fn write(table: &Table, manifest: &Manifest, out: &mut impl Write) -> Result
 /// The successful measured rows by round, case, end and index.
 fn logged_rows<'a>(
     table: &Table,
-    cases: &'a Values,
+    cases: &'a Column,
     manifest: &Manifest,
 ) -> Result<Vec<LoggedRow<'a>>, LogError> {
-    let values = |column: &str| table.values(column, 0..table.len());
-    let rounds = values("round")?;
-    let phases = values("phase")?;
-    let outcomes = values("outcome")?;
-    let ends = values("end_ns")?;
-    let origins: HashMap<(&str, u64), u64> = manifest
+    let values = |column: &str| table.column(column, 0..table.len());
+    let (rounds, phases) = (values("round")?, values("phase")?);
+    let (outcomes, ends) = (values("outcome")?, values("end_ns")?);
+    let origins: HashMap<(&str, u32), u64> = manifest
         .parts
         .iter()
-        .map(|part| ((part.case.as_str(), part.round.into()), part.origin_ns))
+        .map(|part| ((part.case.as_str(), part.round), part.origin_ns))
         .collect();
-    let row = |index: usize| {
-        let cells = (
-            cases.get(index),
-            rounds.get(index),
-            phases.get(index),
-            outcomes.get(index),
-            ends.get(index),
-        );
-        match cells {
-            // A failed request may have gaps too, but they are not part of any metric.
-            (
-                Cell::Text(case),
-                Cell::Whole(round),
-                Cell::Text("measured"),
-                Cell::Text("ok"),
-                Cell::Whole(end),
-            ) => Some(LoggedRow {
-                origin: *origins.get(&(case, round))?,
-                case,
-                end,
-                index,
-            }),
-            _ => None,
-        }
+    let kinds = phases.str()?.iter().zip(outcomes.str()?.iter());
+    let keys = cases.str()?.iter().zip(rounds.u32()?.iter());
+    let all = keys.zip(kinds).zip(ends.u64()?.iter()).enumerate();
+    // A failed request may have gaps too, but they are not part of any metric.
+    let successful = all.filter(|(_, ((_, kind), _))| *kind == (Some("measured"), Some("ok")));
+    let row = |(index, (((case, round), _), end))| {
+        let case: &str = case?;
+        Some(LoggedRow {
+            origin: *origins.get(&(case, round?))?,
+            case,
+            end: end?,
+            index,
+        })
     };
-    let mut rows: Vec<LoggedRow<'_>> = (0..table.len()).filter_map(row).collect();
+    let mut rows: Vec<LoggedRow<'_>> = successful.filter_map(row).collect();
     rows.sort_by_key(|row| (row.origin, row.case, row.end, row.index));
     Ok(rows)
 }
 
-fn record(histogram: &mut Histogram<u64>, cell: Cell<'_>) {
-    let nanos = |millis: f64| (millis * 1e6).round() as u64;
-    match cell {
-        Cell::Real(millis) => histogram.saturating_record(nanos(millis)),
-        Cell::Reals(all) => all
-            .iter()
-            .for_each(|millis| histogram.saturating_record(nanos(*millis))),
+fn record(histogram: &mut Histogram<u64>, value: AnyValue<'_>) -> PolarsResult<()> {
+    let mut record = |millis: f64| histogram.saturating_record((millis * 1e6).round() as u64);
+    match value {
+        AnyValue::Float64(millis) => record(millis),
+        AnyValue::List(all) => all.f64()?.into_no_null_iter().for_each(record),
         _ => {}
     }
+    Ok(())
 }
 
 /// `CASE/METRIC`: a comma becomes `;`, and other characters that a tag cannot have are percent-encoded.

@@ -12,11 +12,11 @@ use crate::store::atomic::replace_by;
 use crate::store::bodies::{Extent, SpooledBodies, spool};
 use crate::store::error::StoreError;
 use crate::store::rundir::{DATABASE, RunDir};
-use llmscen_analysis::cells::{Cell, Values};
 use llmscen_analysis::{Table, TableError};
 use llmscen_core::artifacts::Bodies;
 use llmscen_core::plan::Plan;
 use llmscen_core::report::{CaseReport, Report};
+use polars::prelude::{AnyValue, Column, DataType, PolarsResult, Series};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags, Row, Statement, ToSql, params, params_from_iter};
 use std::fmt::{Display, Write};
@@ -291,24 +291,15 @@ fn write_rows(connection: &Connection, table: &Table) -> Result<(), DatabaseErro
     let mut statement = connection.prepare(&schema::insert("requests", columns.len()))?;
     let mut text = String::new();
     for rows in table.batches() {
-        let values: Vec<(Values, bool)> = columns
+        let values = columns
             .iter()
-            .map(|column| {
-                Ok((
-                    table.values(column.source, rows.clone())?,
-                    column.source == schema::TOKEN_TIMES,
-                ))
-            })
-            .collect::<Result<_, DatabaseError>>()?;
+            .map(|column| table.column(&column.source, rows.clone()));
+        let values: Vec<Column> = values.collect::<Result<_, _>>()?;
         for row in 0..rows.len() {
-            for (index, (values, timestamps)) in values.iter().enumerate() {
-                bind(
-                    &mut statement,
-                    index + 1,
-                    values.get(row),
-                    *timestamps,
-                    &mut text,
-                )?;
+            for (index, (column, values)) in columns.iter().zip(&values).enumerate() {
+                let value = values.get(row).map_err(TableError::from)?;
+                let is_gaps = column.source == schema::TOKEN_TIMES;
+                bind(&mut statement, index + 1, value, is_gaps, &mut text)?;
             }
             statement.raw_execute()?;
         }
@@ -316,29 +307,37 @@ fn write_rows(connection: &Connection, table: &Table) -> Result<(), DatabaseErro
     Ok(())
 }
 
-/// Binds a cell. Lists become JSON text, or null if empty; `timestamps` become gaps.
+/// Binds a value. Lists become JSON text, or null if empty; timestamps become gaps where `is_gaps`.
 fn bind(
     statement: &mut Statement<'_>,
     index: usize,
-    cell: Cell<'_>,
-    timestamps: bool,
+    value: AnyValue<'_>,
+    is_gaps: bool,
     text: &mut String,
-) -> rusqlite::Result<()> {
-    match cell {
-        Cell::Null | Cell::Few([]) | Cell::Wholes([]) | Cell::Reals([]) => {
-            statement.raw_bind_parameter(index, None::<i64>)
+) -> Result<(), DatabaseError> {
+    match value {
+        AnyValue::String(word) => statement.raw_bind_parameter(index, word)?,
+        AnyValue::StringOwned(word) => statement.raw_bind_parameter(index, word.as_str())?,
+        AnyValue::Boolean(flag) => statement.raw_bind_parameter(index, flag)?,
+        AnyValue::UInt32(number) => statement.raw_bind_parameter(index, number)?,
+        AnyValue::UInt64(number) => statement.raw_bind_parameter(index, to_integer(number))?,
+        AnyValue::Float64(number) => statement.raw_bind_parameter(index, number)?,
+        AnyValue::List(list) if !list.is_empty() => {
+            let json = list_to_json(&list, is_gaps, text).map_err(TableError::from)?;
+            statement.raw_bind_parameter(index, json)?;
         }
-        Cell::Text(word) => statement.raw_bind_parameter(index, word),
-        Cell::Flag(flag) => statement.raw_bind_parameter(index, flag),
-        Cell::Whole(number) => statement.raw_bind_parameter(index, to_integer(number)),
-        Cell::Real(number) => statement.raw_bind_parameter(index, number),
-        Cell::Few(list) => statement.raw_bind_parameter(index, json(text, list.iter())),
-        Cell::Wholes(list) if timestamps => {
-            statement.raw_bind_parameter(index, json(text, gaps(list)))
-        }
-        Cell::Wholes(list) => statement.raw_bind_parameter(index, json(text, list.iter())),
-        Cell::Reals(list) => statement.raw_bind_parameter(index, json(text, list.iter())),
+        _ => statement.raw_bind_parameter(index, None::<i64>)?,
     }
+    Ok(())
+}
+
+fn list_to_json<'t>(list: &Series, is_gaps: bool, text: &'t mut String) -> PolarsResult<&'t str> {
+    Ok(match list.dtype() {
+        DataType::UInt32 => json(text, list.u32()?.into_no_null_iter()),
+        DataType::UInt64 if is_gaps => json(text, gaps(list.u64()?.cont_slice()?)),
+        DataType::UInt64 => json(text, list.u64()?.into_no_null_iter()),
+        _ => json(text, list.f64()?.into_no_null_iter()),
+    })
 }
 
 fn gaps(timestamps: &[u64]) -> impl Iterator<Item = i128> {

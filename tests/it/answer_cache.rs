@@ -76,13 +76,13 @@ fn answers_from_a_cache_are_no_latencies_of_the_model() {
     let reason = case["audit"]["reasons"][0].as_str().unwrap().to_owned();
     let compared = reason
         .strip_prefix("the server answered repeated prompts from a cache: ")
-        .and_then(|rest| rest.split(" prompts took at most half of the time").next());
-    // Two users: the first requests before the first reply are not compared.
-    let known = ["10 of 10", "11 of 11"];
-    assert!(
-        compared.is_some_and(|compared| known.contains(&compared)),
-        "{reason}"
-    );
+        .and_then(|rest| rest.split(" prompts took at most half of the time").next())
+        .and_then(|compared| compared.split_once(" of "));
+    // Requests before the first reply are not compared: two, or more on a busy machine.
+    let is_known = |(slower, all): (&str, &str)| {
+        slower == all && (6..=11).contains(&all.parse::<u32>().unwrap())
+    };
+    assert!(compared.is_some_and(is_known), "{reason}");
     assert!(reason.contains("`dataset.cache_bust: true`"), "{reason}");
     assert!(case["slo"][0]["note"].as_str().unwrap().contains(&reason));
 }

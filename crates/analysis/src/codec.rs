@@ -3,7 +3,7 @@
 use crate::error::TableError;
 use crate::request_row::check_words;
 use crate::schema::{self, Kind};
-use crate::table::{Builder, Table, file_schema};
+use crate::table::{Builder, Table};
 use llmscen_parquet::{FrameReader, decode};
 use polars::prelude::{Column, ParquetWriter};
 use std::io::{Read, Seek, Write};
@@ -14,7 +14,7 @@ impl Table {
     /// # Errors
     /// `out` cannot be written to.
     pub fn write_parquet(&self, out: impl Write) -> Result<(), TableError> {
-        let mut writer = ParquetWriter::new(out).batched(&file_schema())?;
+        let mut writer = ParquetWriter::new(out).batched(&Table::schema())?;
         for rows in self.batches() {
             writer.write_batch(&self.with_derived(rows)?)?;
         }

@@ -10,7 +10,6 @@
 
 mod answer_cache;
 mod answers;
-pub mod cells;
 mod chart_data;
 mod codec;
 mod columns;

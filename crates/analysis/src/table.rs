@@ -237,8 +237,16 @@ impl Table {
             .map(move |from| from..rows.min(from + BATCH))
     }
 
-    /// A range of a column of the schema, stored or derived.
-    pub(super) fn column(&self, name: &str, rows: Range<usize>) -> Result<Column, TableError> {
+    /// Names and types of all columns, in the order of requests.parquet.
+    pub fn schema() -> Schema {
+        schema_of(schema::columns())
+    }
+
+    /// A range of a column of [`Table::schema`].
+    ///
+    /// # Errors
+    /// There is no such column.
+    pub fn column(&self, name: &str, rows: Range<usize>) -> Result<Column, TableError> {
         match self.frame.column(name) {
             Ok(column) => Ok(column.slice(rows.start as i64, rows.len())),
             Err(_) => {
@@ -317,11 +325,6 @@ fn sort(frame: DataFrame, rank: Column) -> PolarsResult<(DataFrame, Column)> {
     let columns = columns.map(|column| column.take(&order));
     let frame = DataFrame::new(rows, columns.collect::<PolarsResult<_>>()?)?;
     Ok((frame, rank.take(&order)?))
-}
-
-/// The types of all columns, in the order of requests.parquet.
-pub(super) fn file_schema() -> Schema {
-    schema_of(schema::columns())
 }
 
 fn schema_of(columns: impl Iterator<Item = (&'static str, Kind)>) -> Schema {

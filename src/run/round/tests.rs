@@ -3,7 +3,6 @@ use crate::run::prepare::DatasetCache;
 use crate::run::requests::row_usage::RowUsage;
 use crate::run::requests::tests::context;
 use crate::store::{RunLocation, journal};
-use llmscen_analysis::cells::Cell;
 use llmscen_core::plan::Plan;
 use llmscen_scenario::Input;
 use std::collections::BTreeMap;
@@ -57,17 +56,20 @@ fn sent(plan: &Plan, shard: Shard) -> [Vec<u64>; 2] {
     assert!(result.fault.is_none() && result.part.ending.is_none());
     let rows = result.rows.unwrap();
     let mut sent = [Vec::new(), Vec::new()];
-    let column = |name| rows.values(name, 0..rows.len()).unwrap();
-    let (seq, phase, owner) = (column("seq"), column("phase"), column("shard"));
-    for row in 0..rows.len() {
-        let Cell::Whole(seq) = seq.get(row) else {
-            panic!("a request without number")
-        };
-        assert_eq!(owner.get(row), Cell::Whole(u64::from(shard.index)));
-        match phase.get(row) {
-            // How many cool down depends on the server.
-            Cell::Text("cooldown") => {}
-            phase => sent[usize::from(phase == Cell::Text("measured"))].push(seq),
+    let column = |name| rows.column(name, 0..rows.len()).unwrap();
+    let (seqs, phases, owners) = (column("seq"), column("phase"), column("shard"));
+    assert!(
+        owners
+            .u32()
+            .unwrap()
+            .iter()
+            .all(|owner| owner == Some(shard.index))
+    );
+    for (seq, phase) in seqs.u64().unwrap().iter().zip(phases.str().unwrap().iter()) {
+        let (seq, phase) = (seq.unwrap(), phase.unwrap());
+        // How many cool down depends on the server.
+        if phase != "cooldown" {
+            sent[usize::from(phase == "measured")].push(seq);
         }
     }
     sent.iter_mut().for_each(|numbers| numbers.sort_unstable());

@@ -1,7 +1,8 @@
 //! The tables of requests.db, documented in docs/reference/output-files.md.
 
-use llmscen_analysis::cells::{Form, columns};
+use llmscen_analysis::Table;
 use llmscen_core::sample::SummaryStatistics;
+use polars::prelude::DataType;
 
 /// `PRAGMA user_version`; changes with the schema.
 pub const VERSION: i32 = 2;
@@ -55,28 +56,27 @@ CREATE INDEX requests_by_response_id ON requests (response_id) WHERE response_id
 /// A column of `requests`.
 pub struct Column {
     /// Name.
-    pub name: &'static str,
+    pub name: String,
     /// Name of the column in requests.parquet.
-    pub source: &'static str,
-    form: Form,
+    pub source: String,
+    dtype: DataType,
 }
 
 /// The columns of `requests`, with lists last, so that reading the other columns does not skip over them.
 pub fn requests() -> Vec<Column> {
-    let column = |(source, form)| Column {
-        name: if source == TOKEN_TIMES {
-            TOKEN_GAPS
-        } else {
-            source
-        },
-        source,
-        form,
-    };
-    let mut requests: Vec<Column> = columns()
-        .filter(|(name, _)| *name != LEFT_OUT)
-        .map(column)
+    let mut requests: Vec<Column> = Table::schema()
+        .into_iter()
+        .filter(|(name, _)| name != LEFT_OUT)
+        .map(|(source, dtype)| Column {
+            name: match source.as_str() {
+                TOKEN_TIMES => TOKEN_GAPS.to_owned(),
+                source => source.to_owned(),
+            },
+            source: source.to_string(),
+            dtype,
+        })
         .collect();
-    requests.sort_by_key(|column| column.form == Form::List);
+    requests.sort_by_key(|column| column.dtype.is_list());
     requests
 }
 
@@ -87,14 +87,15 @@ pub fn quantile(share: f64) -> String {
 
 /// The SQL that creates all tables.
 pub fn tables() -> String {
-    let sql_type = |form| match form {
-        Form::Text | Form::List => "TEXT",
-        Form::Flag | Form::Whole => "INTEGER",
-        Form::Real => "REAL",
+    // A list is JSON.
+    let sql_type = |dtype: &DataType| match dtype {
+        DataType::Float64 => "REAL",
+        DataType::String | DataType::List(_) => "TEXT",
+        _ => "INTEGER",
     };
     let columns: Vec<String> = requests()
         .iter()
-        .map(|column| format!("{} {}", quoted(column.name), sql_type(column.form)))
+        .map(|column| format!("{} {}", quoted(&column.name), sql_type(&column.dtype)))
         .collect();
     let quantiles: Vec<String> = SummaryStatistics::SHARES
         .iter()
