@@ -1,6 +1,6 @@
 //! The steps of docs/how-to/gate-a-pull-request.md, run as a pipeline runs them.
 
-use crate::lab::{Lab, plain};
+use crate::lab::{Lab, each, plain};
 use serde_yaml::Value;
 use std::process::Stdio;
 
@@ -74,8 +74,9 @@ fn every_recipe_of_the_page_runs() {
     let page = include_str!("../../docs/how-to/gate-a-pull-request.md");
     let (pipelines, scripts) = (blocks(page, "yaml"), blocks(page, "bash"));
     assert_eq!((pipelines.len(), scripts.len()), (3, 3));
-    let mut summaries = Vec::new();
-    for pipeline in pipelines {
+    let shown = ["error_rate < 10%", "output_tps", ""];
+    let pipelines: Vec<_> = std::iter::zip(pipelines, shown).collect();
+    each(&pipelines, |(pipeline, shown)| {
         let (lab, mut steps) = (checkout(), Vec::new());
         commands(&serde_yaml::from_str(pipeline).unwrap(), &mut steps);
         assert!(
@@ -83,15 +84,10 @@ fn every_recipe_of_the_page_runs() {
             "{pipeline}"
         );
         steps.iter().for_each(|step| shell(&lab, step));
-        summaries.push(std::fs::read_to_string(lab.path().join("summary.md")).unwrap_or_default());
-    }
-    assert!(
-        summaries[0].contains("error_rate < 10%"),
-        "{}",
-        summaries[0]
-    );
-    assert!(summaries[1].contains("output_tps"), "{}", summaries[1]);
-    for script in scripts {
+        let summary = std::fs::read_to_string(lab.path().join("summary.md")).unwrap_or_default();
+        assert!(summary.contains(shown), "{summary}");
+    });
+    each(&scripts, |script| {
         let lab = checkout();
         // What else runs on this machine is no regression.
         shell(
@@ -107,5 +103,5 @@ fn every_recipe_of_the_page_runs() {
             kept.iter().any(|name| lab.path().join(name).exists()),
             "{script}"
         );
-    }
+    });
 }

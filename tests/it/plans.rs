@@ -240,13 +240,13 @@ fn the_plans_of_pipelines_run_as_they_are() {
     names.sort();
     assert_eq!(names.len(), 6, "{names:?}");
     let page = include_str!("../../docs/reference/scenarios.md");
-    for name in names {
+    each(&names, |name| {
         assert!(
             page.contains(&format!("scenarios/ci/{name}")),
             "{name} is not in the list"
         );
         let lab = Lab::new();
-        let file = folder.join(&name);
+        let file = folder.join(name);
         let run = |args: &[&str]| {
             let url = format!("http://127.0.0.1:{}/v1/chat/completions", port());
             let mut command = lab.command(args);
@@ -292,7 +292,7 @@ fn the_plans_of_pipelines_run_as_they_are() {
             })
             .count();
         assert_eq!(logs, variants.len().max(1), "{name}: one start per variant");
-    }
+    });
 }
 
 #[test]

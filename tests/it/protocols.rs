@@ -3,65 +3,8 @@
 use crate::lab::*;
 use polars::prelude::{AnyValue, ParquetReader, SerReader};
 use serde_json::Value;
-use std::path::PathBuf;
 
 const RELAXED: &str = "audit: { lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1% }\n";
-
-fn shipped() -> Vec<PathBuf> {
-    let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios")).unwrap();
-    let mut files: Vec<PathBuf> = files.map(|entry| entry.unwrap().path()).collect();
-    files.retain(|path| path.extension().is_some_and(|end| end == "yaml"));
-    files.sort();
-    files
-}
-
-/// Verdicts depend on the machine; the number of successful requests does not.
-#[test]
-fn every_shipped_scenario_runs_on_the_simulator() {
-    each(&shipped(), |path| {
-        let (lab, name) = (
-            Lab::new(),
-            path.file_stem().unwrap().to_str().unwrap().to_owned(),
-        );
-        let mut args = vec!["run", path.to_str().unwrap(), "--output", "out", "--quiet"];
-        for set in [
-            "audit.lag_p99=10s",
-            "audit.stall_p99=10s",
-            "audit.cpu=100%",
-            "audit.achieved=1%",
-        ] {
-            args.extend(["--set", set]);
-        }
-        let ran = lab.llmscen(&args);
-        assert!(
-            [0, 1, 5].contains(&ran.code),
-            "{name}: {}\n{}",
-            ran.code,
-            ran.err
-        );
-        if name == "slo-fail" {
-            return;
-        }
-        for case in lab.results()["cases"].as_array().unwrap() {
-            let count = |key: &str| case["counts"][key].as_u64().unwrap();
-            assert!(count("scheduled") >= 4, "{name}: {}", case["counts"]);
-            assert_eq!(
-                (count("ok"), count("failed"), count("dropped")),
-                (count("scheduled"), 0, 0),
-                "{name}: {}",
-                case["failures"]
-            );
-            let prompts = case["metrics"]["prompt_tokens"]["n"].as_u64();
-            // Audio and images have no place for counts.
-            let is_counted = !["speech", "images-out"].contains(&name.as_str());
-            assert_eq!(
-                prompts,
-                is_counted.then(|| count("ok")),
-                "{name}: the simulator reports its counts"
-            );
-        }
-    });
-}
 
 /// The records of a run as text without times: requests, outcomes, and token counts of the server.
 fn rows(lab: &Lab) -> Vec<String> {
