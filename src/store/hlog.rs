@@ -34,7 +34,7 @@ const DIGITS: u8 = 3;
 /// Why a log cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// The table lacks a column.
+    /// A column cannot be read.
     #[error(transparent)]
     Frame(#[from] TableError),
     /// The log cannot be encoded.

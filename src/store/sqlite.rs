@@ -298,8 +298,7 @@ fn write_rows(connection: &Connection, table: &Table) -> Result<(), DatabaseErro
         for row in 0..rows.len() {
             for (index, (column, values)) in columns.iter().zip(&values).enumerate() {
                 let value = values.get(row).map_err(TableError::from)?;
-                let is_gaps = column.source == schema::TOKEN_TIMES;
-                bind(&mut statement, index + 1, value, is_gaps, &mut text)?;
+                bind(&mut statement, index + 1, value, column.is_gaps, &mut text)?;
             }
             statement.raw_execute()?;
         }

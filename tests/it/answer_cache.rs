@@ -79,8 +79,8 @@ fn answers_from_a_cache_are_no_latencies_of_the_model() {
         .and_then(|rest| rest.split(" prompts took at most half of the time").next())
         .and_then(|compared| compared.split_once(" of "));
     // Requests before the first reply are not compared: two, or more on a busy machine.
-    let is_known = |(slower, all): (&str, &str)| {
-        slower == all && (6..=11).contains(&all.parse::<u32>().unwrap())
+    let is_known = |(faster, all): (&str, &str)| {
+        faster == all && (6..=11).contains(&all.parse::<u32>().unwrap())
     };
     assert!(compared.is_some_and(is_known), "{reason}");
     assert!(reason.contains("`dataset.cache_bust: true`"), "{reason}");

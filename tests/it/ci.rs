@@ -83,13 +83,14 @@ fn every_recipe_of_the_page_runs() {
             steps.iter().any(|step| step.contains("llmscen run")),
             "{pipeline}"
         );
-        steps.iter().for_each(|step| shell(&lab, step));
+        // What else runs on this machine is no regression.
+        let lenient = |step: &String| step.replace("--max-regression 5", "--max-regression 1000");
+        steps.iter().for_each(|step| shell(&lab, &lenient(step)));
         let summary = std::fs::read_to_string(lab.path().join("summary.md")).unwrap_or_default();
         assert!(summary.contains(shown), "{summary}");
     });
     each(&scripts, |script| {
         let lab = checkout();
-        // What else runs on this machine is no regression.
         shell(
             &lab,
             &script.replace("--max-regression 5", "--max-regression 1000"),

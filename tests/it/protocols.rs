@@ -1,4 +1,4 @@
-//! Shipped scenarios, and `custom` protocols compared with the built-in ones.
+//! `custom` protocols compared with the built-in ones.
 
 use crate::lab::*;
 use polars::prelude::{AnyValue, ParquetReader, SerReader};

@@ -265,6 +265,9 @@ impl Lateness {
                 .or((margin_ms > 0.0).then_some(&margin))
         };
         let late: Vec<Option<&RequestLateness>> = requests.iter().map(find).collect();
+        if late.iter().all(Option::is_none) {
+            return Ok(requests.clone());
+        }
         let late_at = |place: usize| late.get(place).copied().flatten();
         // The request might have succeeded, as fast as possible.
         let might_succeed =
@@ -399,7 +402,9 @@ pub fn slow_down(sample: &Sample, idle: f64) -> Result<Sample, TableError> {
         }
     };
     let changes = |metric: &&Metric| {
-        metric.sensitivity() != Sensitivity::Fixed && sample.requests.has_values(**metric)
+        use Sensitivity::{Latency, Pace, Service};
+        matches!(metric.sensitivity(), Latency | Service | Pace)
+            && sample.requests.has_values(**metric)
     };
     let metrics = Metric::ALL.iter().filter(changes).map(|&metric| {
         let value = |request: MeasuredRequest<'_>| Some(slower(metric, request.value(metric)?));

@@ -294,7 +294,7 @@ impl MeasuredRequests {
     }
 
     /// The requests as a frame of their own.
-    pub(super) fn frame(&self) -> PolarsResult<DataFrame> {
+    fn frame(&self) -> PolarsResult<DataFrame> {
         match &self.rows {
             None => Ok(self.frame.clone()),
             Some(rows) => self.frame.take(&IdxCa::from_slice("row".into(), rows)),

@@ -10,7 +10,7 @@ pub const VERSION: i32 = 2;
 /// Column of the gaps between token events, nanoseconds.
 const TOKEN_GAPS: &str = "token_gaps_ns";
 /// Column of the request table from which the gaps are computed.
-pub const TOKEN_TIMES: &str = "token_events_ns";
+const TOKEN_TIMES: &str = "token_events_ns";
 /// Left out: the gaps contain the same values.
 const LEFT_OUT: &str = "itl_ms";
 
@@ -59,6 +59,8 @@ pub struct Column {
     pub name: String,
     /// Name of the column in requests.parquet.
     pub source: String,
+    /// It has the gaps between the timestamps of its source.
+    pub is_gaps: bool,
     dtype: DataType,
 }
 
@@ -72,6 +74,7 @@ pub fn requests() -> Vec<Column> {
                 TOKEN_TIMES => TOKEN_GAPS.to_owned(),
                 source => source.to_owned(),
             },
+            is_gaps: source == TOKEN_TIMES,
             source: source.to_string(),
             dtype,
         })

@@ -15,6 +15,19 @@ mod table {
     }
 
     #[test]
+    fn every_column_has_the_type_of_the_schema_and_the_rows_of_the_range() {
+        let [a, b] = [outcome(3), failed(5, FailureKind::Dropped)];
+        let table = Table::build([tagged("a", 0, &a), tagged("a", 0, &b)]).unwrap();
+        for (name, dtype) in Table::schema() {
+            let column = table.column(&name, 1..2).unwrap();
+            assert_eq!((column.dtype(), column.len()), (&dtype, 1), "{name}");
+        }
+        let seq = table.column(s::SEQ, 1..2).unwrap();
+        assert_eq!(seq.u64().unwrap().get(0), Some(5));
+        assert!(table.column("nothing", 0..2).is_err());
+    }
+
+    #[test]
     fn rows_are_ordered_by_case_round_and_seq() {
         let [a, b] = [outcome(1), outcome(0)];
         let rows = [
