@@ -51,7 +51,8 @@ impl Builder {
             }
         }
         self.rows_mut()
-            .expect_events(file.expected_values(schema::TOKEN_EVENTS));
+            .events
+            .expect(file.expected_values(schema::TOKEN_EVENTS));
         let mut before = 0;
         for (group, rows) in file.row_groups().into_iter().enumerate() {
             let column = |name: &'static str, kind: Kind| -> Result<Column, TableError> {

@@ -386,33 +386,50 @@ impl<T> IntoValue<Option<T>> for Option<T> {
     }
 }
 
+/// Named columns of a frame: a struct of their builders, and a struct of their views.
+macro_rules! frame_columns {
+    ($(#[$attribute:meta])* $builders:ident, $views:ident: $($field:ident $kind:ident = $name:expr;)*) => {
+        $(#[$attribute])*
+        #[derive(Clone, Debug, Default)]
+        pub(super) struct $views {
+            $(pub(super) $field: View<$kind>,)*
+        }
+
+        impl $views {
+            pub(super) fn of(frame: &DataFrame) -> PolarsResult<$views> {
+                Ok($views { $($field: View::of(frame.column($name)?)?,)* })
+            }
+        }
+
+        pub(super) struct $builders {
+            $(pub(super) $field: ColumnBuilder<$kind>,)*
+        }
+
+        impl Default for $builders {
+            fn default() -> $builders {
+                $builders { $($field: ColumnBuilder::new($name),)* }
+            }
+        }
+
+        impl $builders {
+            pub(super) fn finish(self) -> PolarsResult<DataFrame> {
+                DataFrame::new_infer_height(vec![$(self.$field.finish(),)*])
+            }
+        }
+    };
+}
+pub(super) use frame_columns;
+
 // The stored columns.
 
 macro_rules! columns {
     ($($field:ident $kind:ident = $name:path, |$row:ident| $value:expr;)*) => {
-        /// The stored columns by row.
-        #[derive(Clone, Debug, Default)]
-        #[allow(dead_code, reason = "no figure is computed from some of them")]
-        pub(super) struct Columns {
-            $(pub(super) $field: View<$kind>,)*
-        }
-
-        impl Columns {
-            pub(super) fn of(frame: &DataFrame) -> PolarsResult<Columns> {
-                Ok(Columns { $($field: View::of(frame.column($name)?)?,)* })
-            }
-        }
-
-        /// Collects rows of the frame.
-        pub(super) struct RowBuilder {
-            $($field: ColumnBuilder<$kind>,)*
+        frame_columns! {
+            #[allow(dead_code, reason = "no figure is computed from some of them")]
+            RowBuilder, Columns: $($field $kind = $name;)*
         }
 
         impl RowBuilder {
-            pub(super) fn new() -> RowBuilder {
-                RowBuilder { $($field: ColumnBuilder::new($name),)* }
-            }
-
             pub(super) fn push(&mut self, row: &OutcomeRow<'_>) {
                 $({ let $row = row; self.$field.push($value); })*
             }
@@ -424,15 +441,6 @@ macro_rules! columns {
             ) -> Result<(), E> {
                 $(self.$field.extend(&column($name, s::Kind::$kind)?)?;)*
                 Ok(())
-            }
-
-            /// Allocates memory for this number of token events.
-            pub(super) fn expect_events(&mut self, events: usize) {
-                self.events.expect(events);
-            }
-
-            pub(super) fn finish(self) -> PolarsResult<DataFrame> {
-                DataFrame::new_infer_height(vec![$(self.$field.finish(),)*])
             }
         }
 

@@ -2,7 +2,7 @@
 
 use crate::columns::{
     ColumnBuilder, F64, F64List, Flag, IntoValue, OutcomeRow, TaggedOutcome, Text, U32, U64, View,
-    column_of,
+    column_of, frame_columns,
 };
 use crate::error::TableError;
 use crate::output_lengths;
@@ -26,64 +26,13 @@ macro_rules! fields {
             $($(#[$doc])* pub $field: $value,)*
         }
 
-        /// Collects requests.
-        pub struct RequestsBuilder {
-            $($field: ColumnBuilder<$kind>,)*
-            /// In the order of [`Metric::ALL`].
-            metrics: Vec<ColumnBuilder<F64>>,
-            gaps: ColumnBuilder<F64List>,
+        frame_columns! {
+            FieldBuilders, FieldViews: $($field $kind = stringify!($field);)*
         }
 
-        impl Default for RequestsBuilder {
-            fn default() -> RequestsBuilder {
-                RequestsBuilder {
-                    $($field: ColumnBuilder::new(stringify!($field)),)*
-                    metrics: Metric::ALL.iter().map(|metric| ColumnBuilder::new(metric.column())).collect(),
-                    gaps: ColumnBuilder::new(GAPS),
-                }
-            }
-        }
-
-        impl RequestsBuilder {
-            fn push_fields(&mut self, fields: RequestFields<'_>) {
+        impl FieldBuilders {
+            fn push(&mut self, fields: RequestFields<'_>) {
                 $(self.$field.push(Option::from(fields.$field));)*
-            }
-
-            /// The requests in the order in which they were pushed.
-            ///
-            /// # Errors
-            /// A frame could not be built.
-            pub fn finish(self) -> Result<MeasuredRequests, TableError> {
-                let mut columns = vec![$(self.$field.finish(),)*];
-                let metrics = self.metrics.into_iter().filter(ColumnBuilder::has_values);
-                columns.extend(metrics.map(ColumnBuilder::finish));
-                columns.push(self.gaps.finish());
-                Ok(MeasuredRequests::of(DataFrame::new_infer_height(columns)?)?)
-            }
-        }
-
-        /// The values of the frame by row.
-        #[derive(Clone, Debug, Default)]
-        struct RequestColumns {
-            $($field: View<$kind>,)*
-            /// In the order of [`Metric::ALL`].
-            metrics: Vec<View<F64>>,
-            gaps: View<F64List>,
-        }
-
-        impl RequestColumns {
-            fn of(frame: &DataFrame) -> PolarsResult<RequestColumns> {
-                let mut metrics = vec![View::default(); Metric::ALL.len()];
-                for (view, metric) in metrics.iter_mut().zip(Metric::ALL) {
-                    if let Some(index) = frame.get_column_index(metric.column()) {
-                        *view = View::of(&frame[index])?;
-                    }
-                }
-                Ok(RequestColumns {
-                    $($field: View::of(frame.column(stringify!($field))?)?,)*
-                    metrics,
-                    gaps: View::of(frame.column(GAPS)?)?,
-                })
             }
         }
 
@@ -97,7 +46,7 @@ macro_rules! fields {
                 $(#[$doc])*
                 pub fn $field(self) -> $value {
                     match self.0 {
-                        RequestSource::Frame(columns, row) => columns.$field.get(row as usize).into_value(),
+                        RequestSource::Frame(columns, row) => columns.fields.$field.get(row as usize).into_value(),
                         RequestSource::Live(live) => live.fields.$field,
                     }
                 }
@@ -144,6 +93,25 @@ fields! {
 /// The column of the gaps between token events, in milliseconds.
 const GAPS: &str = "gaps";
 
+/// Collects requests.
+pub struct RequestsBuilder {
+    fields: FieldBuilders,
+    /// In the order of [`Metric::ALL`].
+    metrics: Vec<ColumnBuilder<F64>>,
+    gaps: ColumnBuilder<F64List>,
+}
+
+impl Default for RequestsBuilder {
+    fn default() -> RequestsBuilder {
+        let metric = |metric: &Metric| ColumnBuilder::new(metric.column());
+        RequestsBuilder {
+            fields: FieldBuilders::default(),
+            metrics: Metric::ALL.iter().map(metric).collect(),
+            gaps: ColumnBuilder::new(GAPS),
+        }
+    }
+}
+
 impl fmt::Debug for RequestsBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RequestsBuilder").finish_non_exhaustive()
@@ -158,7 +126,7 @@ impl RequestsBuilder {
         metric: impl Fn(Metric) -> Option<f64>,
         gaps: &[f64],
     ) {
-        self.push_fields(fields);
+        self.fields.push(fields);
         for (column, &name) in self.metrics.iter_mut().zip(Metric::ALL) {
             column.push(metric(name));
         }
@@ -180,6 +148,46 @@ impl RequestsBuilder {
     /// Allocates memory for this number of gaps.
     pub(super) fn expect_gaps(&mut self, gaps: usize) {
         self.gaps.expect(gaps);
+    }
+
+    /// The requests in the order in which they were pushed.
+    ///
+    /// # Errors
+    /// A frame could not be built.
+    pub fn finish(self) -> Result<MeasuredRequests, TableError> {
+        let metrics = self.metrics.into_iter().filter(ColumnBuilder::has_values);
+        let columns: Vec<Column> = metrics
+            .map(ColumnBuilder::finish)
+            .chain([self.gaps.finish()])
+            .collect();
+        Ok(MeasuredRequests::of(
+            self.fields.finish()?.hstack(&columns)?,
+        )?)
+    }
+}
+
+/// The values of the frame by row.
+#[derive(Clone, Debug, Default)]
+struct RequestColumns {
+    fields: FieldViews,
+    /// In the order of [`Metric::ALL`].
+    metrics: Vec<View<F64>>,
+    gaps: View<F64List>,
+}
+
+impl RequestColumns {
+    fn of(frame: &DataFrame) -> PolarsResult<RequestColumns> {
+        let mut metrics = vec![View::default(); Metric::ALL.len()];
+        for (view, metric) in metrics.iter_mut().zip(Metric::ALL) {
+            if let Some(index) = frame.get_column_index(metric.column()) {
+                *view = View::of(&frame[index])?;
+            }
+        }
+        Ok(RequestColumns {
+            fields: FieldViews::of(frame)?,
+            metrics,
+            gaps: View::of(frame.column(GAPS)?)?,
+        })
     }
 }
 

@@ -72,7 +72,7 @@ impl Builder {
     pub fn with_cases<'a>(ids: impl IntoIterator<Item = &'a str>) -> Builder {
         Builder {
             cases: ids.into_iter().map(str::to_owned).collect(),
-            rows: RowBuilder::new(),
+            rows: RowBuilder::default(),
             fault: None,
         }
     }
@@ -101,7 +101,7 @@ impl Builder {
 
     /// The rows so far, which are kept.
     fn rebuild(&mut self) -> PolarsResult<DataFrame> {
-        let frame = mem::replace(&mut self.rows, RowBuilder::new()).finish()?;
+        let frame = mem::take(&mut self.rows).finish()?;
         self.rows.append(|name, _| frame.column(name).cloned())?;
         Ok(frame)
     }
