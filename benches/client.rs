@@ -1,10 +1,10 @@
 //! llmscen itself under load, in a process of its own: a whole run, with its CPU time and memory told apart from the rest.
 
 use crate::cost::{Cost, Job};
+use llmscen::run::context::Context;
 use llmscen::run::event::Event;
-use llmscen::run::execution::stop::Stop;
 use llmscen::run::execution::{CompletedRun, run_plan};
-use llmscen::run::prepare::Context;
+use llmscen::run::stop::Stop;
 use llmscen_datasets::CacheDir;
 use llmscen_scenario::Input;
 use polars::prelude::{DataFrame, ParquetReader, SerReader};

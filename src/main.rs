@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    llmscen::run::execution::panics::watch();
+    llmscen::run::panics::watch();
     // Without it, only the end at the limit is less clear.
     _ = llmscen::cli::survive_large_files();
     let (mut out, mut err) = (std::io::stdout(), std::io::stderr());

@@ -3,9 +3,9 @@
 use crate::cli::metrics::MetricRegistry;
 use crate::cli::output::plural;
 use crate::cli::terminal::Terminal;
-use crate::run::collector::live_metrics::Progress;
 use crate::run::event::{Event, Preparing};
-use crate::run::execution::stop::{Level, Stop};
+use crate::run::progress::Progress;
+use crate::run::stop::{Level, Stop};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use llmscen_core::early_stop::EarlyStop;
 use llmscen_core::plan::Plan;

@@ -2,9 +2,9 @@
 
 use crate::cli::display::Display;
 use crate::cli::terminal::Terminal;
-use crate::run::collector::live_metrics::Progress;
 use crate::run::event::Event;
-use crate::run::execution::stop::Level;
+use crate::run::progress::Progress;
+use crate::run::stop::Level;
 use llmscen_core::early_stop::EarlyStop;
 use llmscen_core::outcome::Phase;
 use llmscen_core::plan::Plan;
@@ -171,8 +171,8 @@ fn progress_object(event: &str, case: &str, round: u32, progress: &Progress) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::collector::live_metrics::LiveTotals;
     use crate::run::event::Preparing;
+    use crate::run::progress::LiveTotals;
 
     fn rendered(event: Event) -> Value {
         event_object(&event, "a", 1).unwrap()

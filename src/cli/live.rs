@@ -11,7 +11,7 @@ use crate::cli::live::panels::{Painter, Palette};
 use crate::cli::live::state::View;
 use crate::cli::terminal::Terminal;
 use crate::run::event::Event;
-use crate::run::execution::stop::{Level, Stop};
+use crate::run::stop::{Level, Stop};
 use ratatui::Frame;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::Show as ShowCursor;

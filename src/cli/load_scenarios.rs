@@ -3,8 +3,8 @@
 use crate::cli::output::plural;
 use crate::cli::run::cache_dir;
 use crate::cli::terminal::Terminal;
-use crate::run::execution::local_model::check_model;
 use crate::run::outputs::baseline::baseline_of_folder;
+use crate::run::resources::local_model::check_model;
 use crate::store::RunDir;
 use clap::Args;
 use llmscen_core::plan::{CaseFilter, Plan};

@@ -6,7 +6,7 @@ mod tests;
 
 pub use crate::cli::metrics::metric_registry::MetricRegistry;
 
-use crate::run::execution::stop::{Level, Stop};
+use crate::run::stop::{Level, Stop};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};

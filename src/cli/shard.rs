@@ -3,7 +3,7 @@
 use crate::cli::exit::Exit;
 use crate::cli::load_scenarios::Source;
 use crate::cli::terminal::Terminal;
-use crate::run::execution::group::SharedRun;
+use crate::run::context::SharedRun;
 use crate::store::shared_store::SharedStore;
 use clap::{Args, ValueEnum};
 use llmscen_core::plan::{Case, Plan};

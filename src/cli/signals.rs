@@ -3,8 +3,8 @@
 use crate::cli::exit::Exit;
 use crate::cli::live::leave;
 use crate::run::event::Event;
-use crate::run::execution::panics;
-use crate::run::execution::stop::{Level, Stop};
+use crate::run::panics;
+use crate::run::stop::{Level, Stop};
 use rustix::process::Signal as Signals;
 use std::io::{Write, stderr};
 use std::sync::mpsc;

@@ -3,7 +3,7 @@
 use crate::cli::args::SimulateArgs;
 use crate::cli::exit::Exit;
 use crate::cli::terminal::Terminal;
-use crate::run::execution::stop::{Level, Stop};
+use crate::run::stop::{Level, Stop};
 use llmscen_core::seed::Seed;
 use llmscen_core::simulator::Simulator;
 use llmscen_core::target::TargetLocation;

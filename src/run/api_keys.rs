@@ -1,10 +1,10 @@
 //! Keys that commands print, and credentials of AWS: obtained before the first request, and renewed beside the load.
 
 use crate::run::aws_credentials::{self, AwsSource, Loaded};
+use crate::run::context::Context;
 use crate::run::error::RunError;
-use crate::run::execution::stop::{Level, Stop};
-use crate::run::prepare::Context;
 use crate::run::process::{Unfinished, describe_status, wait_for};
+use crate::run::stop::{Level, Stop};
 use llmscen_client::aws::AwsSigner;
 use llmscen_core::api_key::{ApiKey, KeyValue, ObtainedKeys};
 use llmscen_core::plan::Plan;

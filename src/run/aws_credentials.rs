@@ -1,6 +1,6 @@
 //! Credentials of AWS: from the environment, or from a profile of the shared files.
 
-use crate::run::prepare::Context;
+use crate::run::context::Context;
 use llmscen_core::api_key::{AwsCredentials, AwsSigning};
 use llmscen_core::redact::Secret;
 use serde::Deserialize;

@@ -3,10 +3,10 @@
 use crate::run::error::RunError;
 use crate::run::outputs::between_cases::with_other_cases;
 use crate::run::outputs::recover::recover;
+use crate::run::outputs::search_results::search_reports;
 use crate::run::outputs::summarize::{
     Judged, build_report, cases_that_ran, judge_case, mark_judged_elsewhere, with_stages,
 };
-use crate::run::search::search_reports;
 use crate::store::RunDir;
 use llmscen_analysis::judge::compare::{Side, summarize_side};
 use llmscen_analysis::{CaseFacts, Sample, Table, TableError};

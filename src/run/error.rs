@@ -1,7 +1,6 @@
 //! Errors that end a run.
 
 use crate::run::merge::MergeError;
-use crate::run::requests::conversation::NoResponseId;
 use crate::run::sharding::ShardingError;
 use crate::store::StoreError;
 use llmscen_analysis::TableError;
@@ -170,8 +169,13 @@ pub enum RunError {
         api: Api,
     },
     /// A turn continues a response without an id.
-    #[error(transparent)]
-    NoResponseId(#[from] NoResponseId),
+    #[error(
+        "the response to turn {turn} of the session (0-based) has no id, which `history: previous_response_id` sends"
+    )]
+    NoResponseId {
+        /// The turn, from 0.
+        turn: u32,
+    },
     /// The limit on open files is too low for the load.
     #[error(
         "{connections} requests in flight need {wanted} open files, but this process may open {allowed}; raise the limit with `ulimit -n {wanted}`"

@@ -1,7 +1,7 @@
 //! The events of a run, for progress displays.
 
-use crate::run::collector::live_metrics::Progress;
-use crate::run::execution::stop::Level;
+use crate::run::progress::Progress;
+use crate::run::stop::Level;
 use llmscen_core::early_stop::EarlyStop;
 use llmscen_datasets::Progress as DataProgress;
 use std::path::PathBuf;

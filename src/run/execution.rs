@@ -3,29 +3,26 @@
 pub(crate) mod continuation;
 pub(crate) mod group;
 pub(crate) mod hooks;
-pub(crate) mod local_model;
-pub(crate) mod managed_server;
-pub mod panics;
 pub(crate) mod plan_digest;
 pub(crate) mod round_facts;
 pub(crate) mod rounds;
-pub mod stop;
-pub(crate) mod timestamps;
+pub(crate) mod search;
 
 use crate::run::api_keys::KeyRenewal;
+use crate::run::context::Context;
 use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::execution::continuation::{Continuation, FinishedRounds, is_aborted};
 use crate::run::execution::group::{GroupRun, remove_merged_files};
 use crate::run::execution::hooks::is_last_on_server;
 use crate::run::execution::rounds::{Execution, describe_profiled};
-use crate::run::execution::stop::Level;
+use crate::run::execution::search::{PreparedSearch, run_search};
 use crate::run::outputs::publish;
-use crate::run::prepare::{
-    Context, PreparedCase, describe_targets, prepare_cases, raise_open_file_limit, reach_all,
-};
-use crate::run::search::{PreparedSearch, run_search};
+use crate::run::prepare::{describe_targets, prepare_cases, raise_open_file_limit, reach_all};
+use crate::run::requests::prepared_case::PreparedCase;
 use crate::run::sharding::ShardingError;
+use crate::run::stop::Level;
+use crate::run::timestamps;
 use crate::store::{RunDir, RunLocation, manifest};
 use llmscen_analysis::Table;
 use llmscen_core::manifest::Manifest;

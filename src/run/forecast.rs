@@ -5,7 +5,7 @@ mod logits;
 mod tests;
 
 use crate::run::error::RunError;
-use crate::run::prepare::{RoundExtent, TraceCache};
+use crate::run::prepare::TraceCache;
 use crate::run::requests::conversation::prepare_first_turn;
 use crate::run::requests::tool_results::{MAPPING, has_tool_results};
 use llmscen_analysis::{PER_USER, judge};
@@ -14,6 +14,7 @@ use llmscen_core::dataset::{DatasetSpec, OnExhausted, Replies, Source};
 use llmscen_core::load::{Arrival, Shape, Warmup};
 use llmscen_core::metric::Metric;
 use llmscen_core::plan::{Case, Plan};
+use llmscen_core::schedule::RoundExtent;
 use llmscen_core::schedule::halving::groups;
 use llmscen_core::schedule::mix;
 use llmscen_core::search::Budget;

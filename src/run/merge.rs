@@ -1,15 +1,12 @@
 //! Merges the rows and the facts of the shards of a distributed run.
 
-pub mod stored_run;
-
 use crate::memory::scratch;
-use crate::run::outputs::recover::settle_table;
-use crate::run::prepare::RoundExtent;
 use crate::run::sharding::{GroupRound, ShardDone, ShardingError};
 use llmscen_analysis::{Builder, RowKey, StoredSize, Table, TableError, telemetry};
 use llmscen_core::load::{Shape, Warmup};
 use llmscen_core::manifest::{Part, ShardPart, Vitals};
 use llmscen_core::plan::{Case, Plan};
+use llmscen_core::schedule::RoundExtent;
 use llmscen_core::schedule::shard::{Shard, Split};
 use llmscen_core::telemetry::TelemetryRecord;
 use llmscen_telemetry::memory::usable_memory;
@@ -255,7 +252,7 @@ pub fn merge_rounds(
     note_missing_numbers(plan, &table, shards, &mut parts);
     let recorded = read_telemetry(rounds)?;
     Ok(MergedRounds {
-        table: settle_table(table, plan)?.with_telemetry(recorded),
+        table: table.mark_starts(plan)?.with_telemetry(recorded),
         parts,
     })
 }

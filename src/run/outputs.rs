@@ -4,11 +4,12 @@ pub(crate) mod baseline;
 pub(crate) mod between_cases;
 pub(crate) mod hints;
 pub(crate) mod recover;
+pub(crate) mod search_results;
 pub(crate) mod summarize;
 
 use crate::run::error::RunError;
 use crate::run::outputs::summarize::summarize;
-use crate::run::round::telemetry;
+use crate::run::telemetry;
 use crate::store::bodies::spool;
 use crate::store::sqlite::{self, Content};
 use crate::store::{DATABASE, EARLIER, FACTS, ROWS, RunDir, StoreError, hlog, journal, manifest};

@@ -1,11 +1,12 @@
 //! Opens and checks everything that a case needs, before the first request.
 
+use crate::run::context::Context;
 use crate::run::error::RunError;
 use crate::run::event::Event;
-use crate::run::execution::group::SharedRun;
-use crate::run::execution::stop::{Level, Stop};
 use crate::run::readiness::{check_queries, wait_for_targets};
-use crate::run::requests::traffic_class::{TrafficClass, distinct_datasets};
+use crate::run::requests::prepared_case::PreparedCase;
+use crate::run::requests::traffic_class::TrafficClass;
+use crate::run::stop::Level;
 use http::Uri;
 use llmscen_client::clock::Clock;
 use llmscen_client::counters::LiveCounters;
@@ -16,22 +17,18 @@ use llmscen_core::dataset::{DatasetSpec, OnExhausted};
 use llmscen_core::load::Shape;
 use llmscen_core::mix::MixEntry;
 use llmscen_core::outcome::{Failure, FailureKind};
-use llmscen_core::plan::{Case, CaseFilter, Plan, TraceFile};
-use llmscen_core::schedule::Schedule;
+use llmscen_core::plan::{Case, Plan, TraceFile};
 use llmscen_core::schedule::shard::{Shard, Split};
-use llmscen_core::seed::Seed;
 use llmscen_core::target::{Target, TargetLocation};
 use llmscen_core::units::Nanos;
 use llmscen_core::url_secrets::redact_url;
 use llmscen_datasets::token::Tokenizer;
-use llmscen_datasets::{CacheDir, Log, Prompts};
+use llmscen_datasets::{Log, Prompts};
 use llmscen_protocols::{DecodeOptions, Markers, Protocol, protocol};
-use llmscen_report::Inconclusive;
 use llmscen_scenario::answers::AnswerChecker;
 use llmscen_scenario::render::Renderer;
 use llmscen_telemetry::process::allow_open_files;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -50,83 +47,6 @@ const SPARE_FILES: u64 = 128;
 /// Open files to ask for if the number of connections is unknown: the default maximum of Linux.
 const MANY_FILES: u64 = 1 << 20;
 
-/// What a run is given from outside: no code below reads the environment or the wall clock.
-pub struct Context {
-    /// Environment variables, for proxies and credentials of AWS.
-    pub env: BTreeMap<String, String>,
-    /// Source and cache of datasets.
-    pub cache: CacheDir,
-    /// This program, which also runs as the supervisor of managed servers.
-    pub tool: PathBuf,
-    /// `--output`: the run folder.
-    pub output: Option<PathBuf>,
-    /// `--only` and `--skip`, for the manifest: the plan already holds only these cases.
-    pub filter: CaseFilter,
-    /// `--continue`: the folder of the run that goes on.
-    pub continued: Option<PathBuf>,
-    /// `--shard`: which requests of the plan this process sends.
-    pub shard: Shard,
-    /// Overwrite a folder that contains another run.
-    pub force: bool,
-    /// `--keep-going`: continue a case even if its first requests all fail with the same HTTP status.
-    pub keep_going: bool,
-    /// How junit.xml shows an inconclusive verdict.
-    pub inconclusive: Inconclusive,
-    /// The shard that this process is, and where it meets the others; None for a run of one process.
-    pub shared: Option<SharedRun>,
-    /// Start of the run on the monotonic clock.
-    pub origin: Instant,
-    /// The same time on the wall clock, in nanoseconds since the Unix epoch.
-    pub wall_ns: u64,
-    /// Ends the run.
-    pub stop: Stop,
-    /// Receives the events of the run.
-    pub events: mpsc::Sender<Event>,
-}
-
-impl Context {
-    /// The same for a round of one process that no display shows.
-    pub(crate) fn without_events(&self) -> Context {
-        Context {
-            env: self.env.clone(),
-            cache: self.cache.clone(),
-            tool: self.tool.clone(),
-            output: self.output.clone(),
-            filter: self.filter.clone(),
-            continued: self.continued.clone(),
-            shard: self.shard,
-            force: self.force,
-            keep_going: self.keep_going,
-            inconclusive: self.inconclusive,
-            shared: None,
-            origin: self.origin,
-            wall_ns: self.wall_ns,
-            stop: self.stop.clone(),
-            events: mpsc::channel().0,
-        }
-    }
-}
-
-/// A case that is ready to run.
-pub struct PreparedCase {
-    /// Traffic classes, in the order of the mix; one without a mix.
-    pub classes: Vec<Arc<TrafficClass>>,
-    /// Protocol of the target.
-    pub protocol: Arc<dyn Protocol>,
-    /// The markers of reasoning in answers.
-    pub markers: Markers,
-    /// Notes on the datasets.
-    pub notes: Vec<String>,
-    /// Arrivals of a replay.
-    pub arrivals: Option<Arc<[Nanos]>>,
-    /// Whether sessions may have several turns, so that the text of replies is kept.
-    pub conversations: bool,
-    /// A route to each URL of the target; none for a local model, and for the simulator, which is started with each round.
-    pub routes: Vec<Route>,
-    /// Prefix of request ids, from the ids of plan and case.
-    pub stem: String,
-}
-
 /// Prepares every case of a plan. Datasets, templates and certificates are read here, so that their errors are reported before the
 /// first request.
 ///
@@ -139,56 +59,6 @@ pub fn prepare_cases(plan: &Plan, context: &Context) -> Result<Vec<PreparedCase>
         .enumerate()
         .map(|(index, case)| datasets.prepare_case(index, case, plan, context))
         .collect()
-}
-
-impl PreparedCase {
-    /// Adds the notes on the datasets that are known so far, sorted. Cases that share a dataset share its notes.
-    pub fn add_notes(&self, notes: &mut Vec<String>) {
-        let problems = distinct_datasets(&self.classes)
-            .into_iter()
-            .flat_map(|class| class.prompts.problems());
-        notes.extend(self.notes.iter().cloned().chain(problems));
-        notes.sort();
-        notes.dedup();
-    }
-
-    /// Dataset rows left out so far.
-    pub fn dropped_rows(&self) -> u64 {
-        distinct_datasets(&self.classes)
-            .iter()
-            .map(|class| class.prompts.dropped())
-            .sum()
-    }
-
-    /// The extent of one round of this case.
-    pub fn extent(&self, case: &Case, seed: Seed) -> RoundExtent {
-        RoundExtent::new(case, seed, self.arrivals.as_ref())
-    }
-}
-
-/// The extent of one round of a case, as far as load or arrivals fix it; exact for an open loop.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RoundExtent {
-    /// Number of sessions.
-    pub sessions: Option<u64>,
-    /// Send time of the last session.
-    pub last_due: Option<Nanos>,
-}
-
-impl RoundExtent {
-    /// `arrivals`: those that the case replays.
-    pub fn new(case: &Case, seed: Seed, arrivals: Option<&Arc<[Nanos]>>) -> RoundExtent {
-        match Schedule::for_case(case, seed, arrivals) {
-            Some(schedule) => {
-                let (sessions, last_due) = schedule.extent().unzip();
-                RoundExtent { sessions, last_due }
-            }
-            None => RoundExtent {
-                sessions: case.load.planned(),
-                last_due: None,
-            },
-        }
-    }
 }
 
 /// The datasets and traces opened so far. Cases with the same dataset share it.

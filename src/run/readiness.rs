@@ -1,11 +1,11 @@
 //! Waits until a server that the run does not start, or all of its workers, are ready.
 
 use crate::run::api_keys::request_headers;
+use crate::run::context::Context;
 use crate::run::error::RunError;
 use crate::run::event::{Event, Preparing};
-use crate::run::execution::stop::{Level, Stop};
-use crate::run::prepare::Context;
-use crate::run::round::telemetry::queries;
+use crate::run::stop::{Level, Stop};
+use crate::run::telemetry::queries;
 use llmscen_core::schedule::shard::Shard;
 use llmscen_core::target::{Awaited, Target, TargetLocation};
 use llmscen_core::telemetry::MetricsSource;

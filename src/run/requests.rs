@@ -2,6 +2,7 @@
 
 pub(crate) mod client_cancel;
 pub(crate) mod conversation;
+pub mod prepared_case;
 pub(crate) mod row_usage;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -11,14 +12,14 @@ pub(crate) mod turn_renderer;
 
 use crate::run::error::RunError;
 use crate::run::event::Preparing;
-use crate::run::execution::stop::{Level, Stop};
-use crate::run::prepare::PreparedCase;
 use crate::run::requests::client_cancel::draw_client_cancel;
 use crate::run::requests::conversation::prepare_first_turn;
+use crate::run::requests::prepared_case::PreparedCase;
 use crate::run::requests::traffic_class::{
     ClassSource, CooldownNumber, RequestPosition, build_call,
 };
 use crate::run::requests::turn_renderer::{TurnRange, render_begin};
+use crate::run::stop::{Level, Stop};
 use async_channel::{Receiver, Sender, TrySendError, bounded};
 use llmscen_core::dataset::OnExhausted;
 use llmscen_core::load::{Shape, Warmup};

@@ -1,7 +1,6 @@
 //! One round of one case: warm up, measure, drain, collect.
 
 mod preconnect;
-pub mod telemetry;
 #[cfg(test)]
 mod tests;
 
@@ -10,18 +9,17 @@ use crate::run::collector::answer_judge::AnswerJudge;
 use crate::run::collector::body_recorder::BodyRecorder;
 use crate::run::collector::early_stop::EarlyStopMonitor;
 use crate::run::collector::futility_stop::FutilityStop;
-use crate::run::collector::live_metrics::{LiveMetrics, Spans};
+use crate::run::collector::live_metrics::LiveMetrics;
 use crate::run::collector::tally::Tally;
 use crate::run::collector::{Collector, CollectorState, SharedCounts, total_counters};
+use crate::run::context::Context;
 use crate::run::error::RunError;
 use crate::run::event::Event;
-use crate::run::execution::group::GroupRun;
-use crate::run::execution::local_model::{LogitsWriter, ModelSession};
-use crate::run::execution::managed_server::ManagedProcess;
-use crate::run::execution::panics::{self, Sending};
-use crate::run::execution::stop::{Level, Stop};
+use crate::run::fail_fast::FailFast;
 use crate::run::outputs::recover::measured_from;
-use crate::run::prepare::{Context, PreparedCase};
+use crate::run::panics::{self, Sending};
+use crate::run::progress::Spans;
+use crate::run::requests::prepared_case::PreparedCase;
 use crate::run::requests::row_usage::{self, SentRows};
 use crate::run::requests::tool_results::ToolResults;
 use crate::run::requests::traffic_class::{
@@ -29,17 +27,20 @@ use crate::run::requests::traffic_class::{
 };
 use crate::run::requests::turn_renderer::{TurnRenderer, TurnRequest};
 use crate::run::requests::{RequestGenerator, RequestQueue};
+use crate::run::resources::local_model::{LogitsWriter, ModelSession};
+use crate::run::resources::managed_server::ManagedProcess;
 use crate::run::round::preconnect::{
     UrlConnections, connections_needed, connections_of_all_workers, lead_time,
 };
-use crate::run::round::telemetry::Observer;
+use crate::run::stop::{Level, Stop};
+use crate::run::telemetry::Observer;
 use crate::run::worker::concurrency_limit::ConcurrencyLimit;
 use crate::run::worker::cooldown::Cooldown;
 use crate::run::worker::engine::Engine;
 use crate::run::worker::handle::{WorkerHandle, WorkerReport, worker_count};
 use crate::run::worker::idle_limit::IdleLimit;
 use crate::run::worker::session_runner::SessionRunner;
-use crate::run::worker::target_health::{FailFast, TargetHealth};
+use crate::run::worker::target_health::TargetHealth;
 use crate::run::worker::timer::Timer;
 use crate::run::worker::{SharedState, Worker};
 use crate::store::journal::Writer;
@@ -156,6 +157,22 @@ impl RoundStart {
     }
 }
 
+/// The other shards of a distributed run, as a round sees them.
+pub trait RoundGroup {
+    /// Waits until every shard has prepared the round. `lead_time`: what this shard needs to open connections.
+    ///
+    /// # Errors
+    /// A shard is missing or the run was stopped.
+    fn start_round(
+        &mut self,
+        lead_time: Duration,
+        context: &Context,
+    ) -> Result<RoundStart, RunError>;
+
+    /// Begins to exchange the counts of the round. A reason of any shard to end it presses `stop`.
+    fn watch_round(&self, input: &RoundInput<'_>, stop: Stop) -> SharedCounts;
+}
+
 /// Renders the first requests of a round, unless `stop` is pressed.
 ///
 /// # Errors
@@ -192,7 +209,7 @@ pub fn run_round(
     input: &RoundInput<'_>,
     prepared_round: PreparedRound,
     mut journal: Writer,
-    mut group: Option<&mut GroupRun>,
+    mut group: Option<&mut dyn RoundGroup>,
     context: &Context,
 ) -> Result<RoundResult, RunError> {
     let PreparedRound {

@@ -23,11 +23,11 @@ pub use crate::run::sharding::messages::{
 };
 pub use crate::run::sharding::plan_digest::{ComparedRequest, PlanDigest, compared_numbers};
 
-use crate::run::execution::stop::Stop;
 use crate::run::sharding::access::StoreAccess;
 use crate::run::sharding::clock::OffsetInterval;
 use crate::run::sharding::heartbeat::Monitor;
 use crate::run::sharding::messages::Member;
+use crate::run::stop::Stop;
 use crate::store::shared_store::Objects;
 use llmscen_core::early_stop::EarlyStop;
 use llmscen_core::manifest::Part;

@@ -2,16 +2,17 @@
 
 use crate::run::api_keys::obtain_key;
 use crate::run::collector::tally::STREAM_IGNORED;
+use crate::run::context::Context;
 use crate::run::error::RunError;
-use crate::run::execution::local_model::{LocalModels, ModelSession};
-use crate::run::execution::managed_server::ManagedServers;
-use crate::run::execution::stop::{Level, Stop};
 use crate::run::outputs::hints;
-use crate::run::prepare::{Context, DatasetCache};
+use crate::run::prepare::DatasetCache;
 use crate::run::requests::row_usage::RowUsage;
 use crate::run::requests::traffic_class::strided_prompts;
 use crate::run::requests::{RequestGenerator, render_first};
+use crate::run::resources::local_model::{LocalModels, ModelSession};
+use crate::run::resources::managed_server::ManagedServers;
 use crate::run::round::{routes_of_round, start_simulator};
+use crate::run::stop::{Level, Stop};
 use crate::run::worker::engine::Engine;
 use crate::store::RunDir;
 use llmscen_client::body_capture::{CapturedBody, CapturedExchange, CapturedHeads};

@@ -25,7 +25,7 @@ pub(crate) mod target_health;
 mod tests;
 pub(crate) mod timer;
 
-use crate::run::execution::stop::{Level, Stop};
+use crate::run::stop::{Level, Stop};
 use crate::run::worker::concurrency_limit::{BatchBarrier, ConcurrencyLimit, FreeSlot};
 use crate::run::worker::cooldown::Cooldown;
 use crate::run::worker::engine::{EndedCall, Engine};

@@ -3,8 +3,8 @@
 use crate::lab::Lab;
 use crate::sessions::{Recorder, plan, says};
 use crate::witness::context;
-use llmscen::run::execution::stop::Stop;
 use llmscen::run::execution::{CompletedRun, run_plan};
+use llmscen::run::stop::Stop;
 use llmscen_core::outcome::Phase;
 use llmscen_core::plan::Plan;
 use llmscen_core::schedule::Schedule;

@@ -2,11 +2,11 @@
 
 use crate::lab::{Lab, Server};
 use crate::witness::context;
-use llmscen::run::execution::stop::Stop;
 use llmscen::run::prepare::prepare_cases;
 use llmscen::run::requests::traffic_class::RowStride;
-use llmscen::run::round::telemetry::Observer;
 use llmscen::run::round::{RoundInput, RoundResult, prepare_round, run_round};
+use llmscen::run::stop::Stop;
+use llmscen::run::telemetry::Observer;
 use llmscen::store::journal::Writer;
 use llmscen::store::{RunDir, RunLocation};
 use llmscen_core::artifacts::Bodies;

@@ -3,8 +3,8 @@
 use crate::lab::Lab;
 use crate::sessions::{Recorder, plan, says};
 use crate::witness::context;
-use llmscen::run::execution::stop::Stop;
 use llmscen::run::execution::{CompletedRun, run_plan};
+use llmscen::run::stop::Stop;
 use llmscen_core::dataset::{DatasetSpec, Source, TraceSpec, Turns};
 use llmscen_core::load::Shape;
 use llmscen_core::metric::Metric;

@@ -1,8 +1,8 @@
 //! Compares the client's timestamps with the simulator's log of its writes, on one clock.
 
-use llmscen::run::execution::stop::Stop;
+use llmscen::run::context::Context;
 use llmscen::run::execution::{CompletedRun, run_plan};
-use llmscen::run::prepare::Context;
+use llmscen::run::stop::Stop;
 use llmscen_datasets::CacheDir;
 use llmscen_scenario::Input;
 use llmscen_simulator::Truth;

@@ -12,7 +12,7 @@ use crate::schema::{PHASE, SETTLING};
 use crate::table::Table;
 use llmscen_core::load::{Load, Warmup};
 use llmscen_core::outcome::Phase;
-use llmscen_core::plan::Case;
+use llmscen_core::plan::{Case, Plan};
 use llmscen_core::report::Discarded;
 use llmscen_core::stats::design::inflation;
 use llmscen_core::stats::moments::{mean, sd};
@@ -30,11 +30,19 @@ const MIN_REQUESTS: f64 = 1.0;
 
 impl Table {
     /// Marks the start of every open loop with one rate and without warm-up. It depends on the rows alone, so a table that is
-    /// read from a file gets the same marks.
+    /// read from a file gets the same marks. A capacity search discards that of its probes itself.
     ///
     /// # Errors
     /// A frame could not be built.
-    pub fn mark_starts<'a>(
+    pub fn mark_starts(self, plan: &Plan) -> Result<Table, TableError> {
+        if plan.searches.is_empty() {
+            self.mark_starts_of(&plan.cases)
+        } else {
+            Ok(self)
+        }
+    }
+
+    fn mark_starts_of<'a>(
         mut self,
         cases: impl IntoIterator<Item = &'a Case>,
     ) -> Result<Table, TableError> {
@@ -231,9 +239,9 @@ mod tests {
 
     fn start_of(table: Table, case: &Case) -> Option<(u64, f64)> {
         let table = table
-            .mark_starts([case])
+            .mark_starts_of([case])
             .unwrap()
-            .mark_starts([case])
+            .mark_starts_of([case])
             .unwrap();
         discarded_start(&table, "a").map(|own| (own.requests, own.seconds))
     }
@@ -241,7 +249,7 @@ mod tests {
     #[test]
     fn the_fast_start_of_an_open_loop_counts_like_warm_up() {
         let own = open();
-        let table = table("a", &rows(200, 30)).mark_starts([&own]).unwrap();
+        let table = table("a", &rows(200, 30)).mark_starts_of([&own]).unwrap();
         let seen = sample_case(
             &table,
             &CaseFacts {

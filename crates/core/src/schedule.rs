@@ -172,6 +172,31 @@ impl Iterator for Schedule {
     }
 }
 
+/// The extent of one round of a case, as far as load or arrivals fix it; exact for an open loop.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RoundExtent {
+    /// Number of sessions.
+    pub sessions: Option<u64>,
+    /// Send time of the last session.
+    pub last_due: Option<Nanos>,
+}
+
+impl RoundExtent {
+    /// `arrivals`: those that the case replays.
+    pub fn new(case: &Case, seed: Seed, arrivals: Option<&Arc<[Nanos]>>) -> RoundExtent {
+        match Schedule::for_case(case, seed, arrivals) {
+            Some(schedule) => {
+                let (sessions, last_due) = schedule.extent().unzip();
+                RoundExtent { sessions, last_due }
+            }
+            None => RoundExtent {
+                sessions: case.load.planned(),
+                last_due: None,
+            },
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

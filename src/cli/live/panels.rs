@@ -2,7 +2,7 @@
 
 use crate::cli::live::state::{Part, Second, State, View};
 use crate::cli::output::plural;
-use crate::run::execution::stop::Level;
+use crate::run::stop::Level;
 use llmscen_report::format::{ABSENT, millis, percent, plain, shorten, thousands};
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Rect};

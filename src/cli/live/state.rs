@@ -1,9 +1,9 @@
 //! State of the full-screen view: events and times in, values to draw out.
 
 use crate::cli::display::{permanent_line, round_title};
-use crate::run::collector::live_metrics::Progress;
 use crate::run::event::{Event, Preparing};
-use crate::run::execution::stop::Level;
+use crate::run::progress::Progress;
+use crate::run::stop::Level;
 use llmscen_core::early_stop::EarlyStop;
 use llmscen_core::load::Load;
 use llmscen_core::plan::{Case, Plan};

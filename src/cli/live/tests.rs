@@ -1,8 +1,8 @@
 use super::draw;
 use super::state::{State, View};
-use crate::run::collector::live_metrics::Progress;
 use crate::run::event::Event;
-use crate::run::execution::stop::Level;
+use crate::run::progress::Progress;
+use crate::run::stop::Level;
 use llmscen_core::early_stop::{EarlyStop, Saturated};
 use llmscen_core::plan::Plan;
 use llmscen_scenario::Input;

@@ -1,8 +1,8 @@
 //! The values of the metrics endpoint: current totals of each case over its rounds.
 
-use crate::run::collector::live_metrics::{Buckets, LiveTotals, Progress};
 use crate::run::event::Event;
 use crate::run::execution::redactor;
+use crate::run::progress::{Buckets, LiveTotals, Progress};
 use llmscen_core::outcome::Phase;
 use llmscen_core::plan::{Case, Plan};
 use llmscen_core::redact::Redactor;

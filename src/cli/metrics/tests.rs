@@ -1,7 +1,7 @@
 use super::metric_registry::render_exposition;
 use super::{MetricRegistry, respond};
-use crate::run::collector::live_metrics::{Buckets, LiveTotals, Progress};
 use crate::run::event::Event;
+use crate::run::progress::{Buckets, LiveTotals, Progress};
 use http_body_util::BodyExt;
 use hyper::{Method, Request, StatusCode};
 use llmscen_core::outcome::Phase;

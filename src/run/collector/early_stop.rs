@@ -2,7 +2,7 @@
 
 #[cfg(test)]
 mod tests;
-use crate::run::collector::live_metrics::Spans;
+use crate::run::progress::Spans;
 use crate::run::sharding::{ObjectiveCounts, RoundCounts};
 use llmscen_analysis::{judge, with_live_request};
 use llmscen_core::early_stop::{Aborted, EarlyStop, Saturated};

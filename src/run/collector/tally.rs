@@ -1,6 +1,6 @@
 //! Counts over the requests of a round that the run itself needs. The requests are in the journal.
 
-use crate::run::worker::target_health::FailFast;
+use crate::run::fail_fast::FailFast;
 use llmscen_core::outcome::{FailureKind, Outcome, Phase};
 use llmscen_core::units::Nanos;
 use serde::{Deserialize, Serialize};

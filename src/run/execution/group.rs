@@ -2,21 +2,21 @@
 
 use crate::run::collector::SharedCounts;
 use crate::run::collector::early_stop::GroupDecide;
+use crate::run::context::Context;
+use crate::run::context::SharedRun;
 use crate::run::error::RunError;
 use crate::run::execution::plan_digest::digest_plan;
 use crate::run::execution::round_facts::RoundFacts;
-use crate::run::execution::stop::{Level, Stop};
 use crate::run::execution::{PreparedRun, redactor};
-use crate::run::merge::stored_run::{BASELINE, MANIFEST, PLAN};
 use crate::run::merge::{MergedRounds, ShardedRound, merge_rounds, merge_tables, reserve_memory};
-use crate::run::prepare::Context;
-use crate::run::round::{RoundInput, RoundResult, RoundStart};
+use crate::run::round::{RoundGroup, RoundInput, RoundResult, RoundStart};
+use crate::run::sharding::messages::{BASELINE, MANIFEST, PLAN};
 use crate::run::sharding::{
     Decide, GroupRound, GroupSettings, HostFacts, NextRound, PlanDigest, RoundCounts, RoundOutput,
     RunEnd, ShardGroup, SystemClock,
 };
+use crate::run::stop::{Level, Stop};
 use crate::store::bodies::{Spool, spool};
-use crate::store::shared_store::Objects;
 use crate::store::{RunDir, StoreError, manifest};
 use llmscen_analysis::telemetry;
 use llmscen_core::manifest::Manifest;
@@ -32,26 +32,6 @@ use std::time::Duration;
 
 /// Folder in the run folder of the rows that shards deliver.
 const SHARDS: &str = "shards";
-
-/// Where the shards of a run meet.
-#[derive(Clone)]
-pub struct SharedRun {
-    /// What all shards read and write.
-    pub store: Arc<dyn Objects>,
-    /// Longest wait for the others.
-    pub wait: Duration,
-    /// Differs between any two processes.
-    pub nonce: String,
-    /// Whether `llmscen merge` makes the report, instead of shard 0.
-    pub merge_later: bool,
-}
-
-impl SharedRun {
-    /// Whether this shard makes the report of the run.
-    pub fn reports(&self, shard: Shard) -> bool {
-        shard.is_first() && !self.merge_later
-    }
-}
 
 /// The command line that makes the report from the store.
 pub fn merge_command(shared: &SharedRun) -> String {
@@ -170,46 +150,6 @@ impl GroupRun {
     ) -> Result<Option<NextRound>, RunError> {
         let wanted = wanted.filter(|_| self.leads());
         Ok(self.group()?.agree_on_next(wanted)?)
-    }
-
-    /// Waits until every shard has prepared the round.
-    ///
-    /// # Errors
-    /// A shard is missing or the run was stopped.
-    pub fn start_round(
-        &mut self,
-        lead_time: Duration,
-        context: &Context,
-    ) -> Result<RoundStart, RunError> {
-        let start = self.group()?.start_round(lead_time)?;
-        self.number = start.number;
-        Ok(RoundStart {
-            zero: context.origin + Duration::from(start.zero),
-            late: start.late,
-        })
-    }
-
-    /// Begins to exchange the counts of the round. A reason of any shard to end it presses `stop`.
-    pub fn watch_round(&self, input: &RoundInput<'_>, stop: Stop) -> SharedCounts {
-        let own = Arc::new(Mutex::new(RoundCounts::default()));
-        // A search runs its probes at full length.
-        let decides = self.leads() && input.probe.is_none();
-        let decide = decides
-            .then(|| GroupDecide::new(input.case, input.planned))
-            .flatten()
-            .map(|mut decide| -> Decide { Box::new(move |counts| decide.decide(counts)) });
-        if let Some(group) = &self.group {
-            group.watch_round(stop, own.clone(), decide);
-        }
-        SharedCounts {
-            own,
-            view: self
-                .group
-                .as_ref()
-                .filter(|_| self.leads())
-                .map(ShardGroup::viewer),
-            planned: input.planned,
-        }
     }
 
     /// Delivers the rows of this shard. On shard 0, `result` then covers all shards.
@@ -361,6 +301,43 @@ impl GroupRun {
     pub fn leave(&mut self, end: RunEnd) {
         if let Some(group) = self.group.take() {
             group.leave(end);
+        }
+    }
+}
+
+impl RoundGroup for GroupRun {
+    fn start_round(
+        &mut self,
+        lead_time: Duration,
+        context: &Context,
+    ) -> Result<RoundStart, RunError> {
+        let start = self.group()?.start_round(lead_time)?;
+        self.number = start.number;
+        Ok(RoundStart {
+            zero: context.origin + Duration::from(start.zero),
+            late: start.late,
+        })
+    }
+
+    fn watch_round(&self, input: &RoundInput<'_>, stop: Stop) -> SharedCounts {
+        let own = Arc::new(Mutex::new(RoundCounts::default()));
+        // A search runs its probes at full length.
+        let decides = self.leads() && input.probe.is_none();
+        let decide = decides
+            .then(|| GroupDecide::new(input.case, input.planned))
+            .flatten()
+            .map(|mut decide| -> Decide { Box::new(move |counts| decide.decide(counts)) });
+        if let Some(group) = &self.group {
+            group.watch_round(stop, own.clone(), decide);
+        }
+        SharedCounts {
+            own,
+            view: self
+                .group
+                .as_ref()
+                .filter(|_| self.leads())
+                .map(ShardGroup::viewer),
+            planned: input.planned,
         }
     }
 }

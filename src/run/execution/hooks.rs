@@ -3,13 +3,13 @@
 mod busy;
 
 use crate::run::api_keys::request_headers;
+use crate::run::context::Context;
 use crate::run::error::RunError;
 use crate::run::event::{Event, Preparing};
 use crate::run::execution::hooks::busy::{Busy, is_busy, is_cache_reset};
-use crate::run::execution::stop::{Level, Stop};
-use crate::run::prepare::Context;
 use crate::run::process::{POLL, Unfinished, describe_status, wait_for};
 use crate::run::round::RoundInput;
+use crate::run::stop::{Level, Stop};
 use crate::store::{HOOKS_LOG, RunDir, THEN_LOG};
 use llmscen_core::hooks::{Action, CommandResult, Method, Repeated, Step};
 use llmscen_core::plan::{Case, Plan};

@@ -1,7 +1,8 @@
 //! The digest by which shards recognize that they run the same plan on the same data.
 
+use crate::run::context::Context;
 use crate::run::error::RunError;
-use crate::run::prepare::{Context, PreparedCase};
+use crate::run::requests::prepared_case::PreparedCase;
 use crate::run::requests::row_usage::RowUsage;
 use crate::run::requests::traffic_class::strided_prompts;
 use crate::run::requests::{RequestGenerator, render_numbers};

@@ -1,6 +1,7 @@
 //! The rounds of a run in progress, and their results.
 
 use crate::run::collector::tally::Replies;
+use crate::run::context::Context;
 use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::execution::continuation::{FinishedRound, FinishedRounds, append_facts, has_round};
@@ -8,22 +9,24 @@ use crate::run::execution::group::GroupRun;
 use crate::run::execution::hooks::{
     Beside, HookState, RoundHooks, cases_to_judge, is_last_on_server,
 };
-use crate::run::execution::local_model::{LocalModels, note_cut, note_model};
-use crate::run::execution::managed_server::{ManagedProcess, ManagedServers};
-use crate::run::execution::panics;
 use crate::run::execution::round_facts::RoundFacts;
-use crate::run::execution::stop::{Level, Stop};
-use crate::run::outputs::recover::{CaseOutcome, replay, settle_table};
+use crate::run::fail_fast::FailFast;
+use crate::run::outputs::recover::{CaseOutcome, replay};
 use crate::run::outputs::summarize::summarize;
-use crate::run::prepare::{Context, PreparedCase, list_models, record_engine};
+use crate::run::panics;
+use crate::run::prepare::{list_models, record_engine};
+use crate::run::requests::prepared_case::PreparedCase;
 use crate::run::requests::row_usage::RowUsage;
 use crate::run::requests::tool_results::ToolResults;
-use crate::run::round::telemetry::{Observer, TelemetryCheckpoint};
+use crate::run::resources::local_model::{LocalModels, note_cut, note_model};
+use crate::run::resources::managed_server::{ManagedProcess, ManagedServers};
+use crate::run::round::RoundGroup;
 use crate::run::round::{
     PreparedRound, ProbeSize, RoundInput, RoundResult, prepare_round, run_round,
 };
 use crate::run::sharding::{NextRound, RunEnd};
-use crate::run::worker::target_health::FailFast;
+use crate::run::stop::{Level, Stop};
+use crate::run::telemetry::{Observer, TelemetryCheckpoint};
 use crate::store::journal::{self, Writer};
 use crate::store::{ROWS, RunDir, StoreError, manifest};
 use llmscen_analysis::Table;
@@ -407,6 +410,7 @@ impl<'a> Execution<'a> {
         };
         let beside = self.leads().then(|| hooks.start_beside());
         let group = self.group.as_mut();
+        let group = group.map(|group| group as &mut dyn RoundGroup);
         let result = run_round(&input, prepared_round, journal, group, self.context);
         self.manifest
             .notes
@@ -475,7 +479,10 @@ impl<'a> Execution<'a> {
     fn failed_case_ids(&self) -> Result<BTreeSet<String>, RunError> {
         let shard = self.context.shard.index;
         let replayed = replay(self.plan, self.folder, &self.unwritten, shard, "")?;
-        let table = settle_table(replayed.table, self.plan)?.with_telemetry(self.recorded.clone());
+        let table = replayed
+            .table
+            .mark_starts(self.plan)?
+            .with_telemetry(self.recorded.clone());
         let report = summarize(self.plan, &table, self.manifest)?;
         let has_failed = |case: &&CaseReport| {
             let verdicts = &case.verdicts;
@@ -782,7 +789,7 @@ impl<'a> Execution<'a> {
         self.manifest.parts.extend(unfinished);
         let table = merged.unwrap_or(replayed.table);
         Ok((
-            settle_table(table, self.plan)?.with_telemetry(self.recorded),
+            table.mark_starts(self.plan)?.with_telemetry(self.recorded),
             fault,
         ))
     }

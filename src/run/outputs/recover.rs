@@ -3,7 +3,7 @@
 use crate::run::error::RunError;
 use crate::store::journal::{self, Damage};
 use crate::store::{EARLIER, READINGS, ROWS, Record, RunDir, StoreError, manifest};
-use llmscen_analysis::{Builder, Table, TableError, TaggedOutcome, telemetry};
+use llmscen_analysis::{Builder, Table, TaggedOutcome, telemetry};
 use llmscen_core::load::Warmup;
 use llmscen_core::manifest::{Manifest, Part};
 use llmscen_core::outcome::{Outcome, Phase};
@@ -33,7 +33,9 @@ pub fn recover(plan: &mut Plan, folder: &RunDir) -> Result<(Table, Manifest), Ru
         let table = Table::read_parquet(BufReader::new(rows))
             .map_err(|source| RunError::Rows { path, source })?;
         return Ok((
-            settle_table(table, plan)?.with_telemetry(stored_telemetry(folder)?),
+            table
+                .mark_starts(plan)?
+                .with_telemetry(stored_telemetry(folder)?),
             manifest,
         ));
     }
@@ -97,7 +99,9 @@ pub fn recover(plan: &mut Plan, folder: &RunDir) -> Result<(Table, Manifest), Ru
         }
     }
     Ok((
-        settle_table(table, plan)?.with_telemetry(stored_telemetry(folder)?),
+        table
+            .mark_starts(plan)?
+            .with_telemetry(stored_telemetry(folder)?),
         manifest,
     ))
 }
@@ -139,18 +143,6 @@ pub struct Replayed {
     pub damage: Damage,
     /// Bytes after the last complete record.
     pub incomplete_bytes: u64,
-}
-
-/// Marks the ramp-up of open loops in the rows. A capacity search discards that of its probes itself.
-///
-/// # Errors
-/// As [`Table::mark_starts`].
-pub fn settle_table(table: Table, plan: &Plan) -> Result<Table, TableError> {
-    if plan.searches.is_empty() {
-        table.mark_starts(&plan.cases)
-    } else {
-        Ok(table)
-    }
 }
 
 /// Reads the journal of a shard, and the rows of the rounds before a run went on. `unwritten`: outcomes that may be missing in it; `why`: why rounds did not finish.

@@ -5,7 +5,7 @@ use crate::run::audit::{
 };
 use crate::run::outputs::between_cases::{reject_by_other_cases, with_other_cases};
 use crate::run::outputs::hints::hints;
-use crate::run::search::search_reports;
+use crate::run::outputs::search_results::search_reports;
 use llmscen_analysis::{CaseFacts, Sample, Table, TableError, judge};
 use llmscen_core::check::Verdict;
 use llmscen_core::early_stop::{Aborted, EarlyStop, Saturated};

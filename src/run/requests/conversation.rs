@@ -1,5 +1,6 @@
 //! The conversation of a session: the history of each turn so far, and the next prompts.
 
+use crate::run::error::RunError;
 use crate::run::requests::tool_results::{ToolResults, answer_calls, messages_in};
 use llmscen_core::api::Api;
 use llmscen_core::dataset::{
@@ -37,15 +38,6 @@ pub struct TurnReply {
     pub message: Message,
     /// The id of the response, if it has one.
     pub response_id: Option<String>,
-}
-
-/// The response to a turn has no id, so that no turn can continue it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the response to turn {turn} of the session (0-based) has no id, which `history: previous_response_id` sends"
-)]
-pub struct NoResponseId {
-    turn: u32,
 }
 
 /// One turn of a conversation.
@@ -301,7 +293,7 @@ impl Conversation {
     ///
     /// # Errors
     /// It continues a response without an id.
-    pub fn render(&mut self, turn: u32) -> Result<Option<Prompt>, NoResponseId> {
+    pub fn render(&mut self, turn: u32) -> Result<Option<Prompt>, RunError> {
         let previous = self.previous_response(turn)?;
         let mut prompt = self.render_messages(turn);
         if let Some(prompt) = &mut prompt {
@@ -311,14 +303,17 @@ impl Conversation {
     }
 
     /// The response that a turn continues, where the server has stored it.
-    fn previous_response(&self, turn: u32) -> Result<Option<PreviousResponse>, NoResponseId> {
+    fn previous_response(&self, turn: u32) -> Result<Option<PreviousResponse>, RunError> {
         let stored = self.history == SentHistory::PreviousResponseId;
         let Some(turn) = self.continued(turn).filter(|_| stored) else {
             return Ok(None);
         };
-        let before = self.turns.get(turn as usize).ok_or(NoResponseId { turn })?;
+        let no_id = RunError::NoResponseId { turn };
+        let Some(before) = self.turns.get(turn as usize) else {
+            return Err(no_id);
+        };
         Ok(Some(PreviousResponse {
-            id: before.response_id.clone().ok_or(NoResponseId { turn })?,
+            id: before.response_id.clone().ok_or(no_id)?,
             messages: before.history.count(),
         }))
     }

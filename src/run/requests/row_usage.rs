@@ -1,6 +1,6 @@
 //! Which dataset rows a run has used, so that no prompt is repeated while unused ones are left.
 
-use crate::run::prepare::PreparedCase;
+use crate::run::requests::prepared_case::PreparedCase;
 use crate::run::requests::traffic_class::{MixAssignment, RowStride, TrafficClass};
 use llmscen_core::dataset::Source;
 use llmscen_core::load::Shape;

@@ -1,7 +1,8 @@
 //! The requests of all shards together are those of a single process.
 
 use super::*;
-use crate::run::prepare::{Context, DatasetCache};
+use crate::run::context::Context;
+use crate::run::prepare::DatasetCache;
 use crate::run::requests::row_usage::RowUsage;
 use crate::run::requests::traffic_class::strided_prompts;
 use llmscen_core::plan::Plan;

@@ -1,11 +1,11 @@
 //! Renders the later turns of sessions on a separate thread, each from the replies to the turns that it awaits.
 
 use crate::run::error::RunError;
-use crate::run::execution::stop::Stop;
 use crate::run::requests::client_cancel::draw_client_cancel;
-use crate::run::requests::conversation::{Conversation, NoResponseId, TurnReply};
+use crate::run::requests::conversation::{Conversation, TurnReply};
 use crate::run::requests::tool_results::ToolResults;
 use crate::run::requests::traffic_class::{ClassSource, RequestPosition, TrafficClass, build_call};
+use crate::run::stop::Stop;
 use async_channel::{Receiver, Sender, unbounded};
 use llmscen_core::dataset::Turns;
 use llmscen_core::dataset::{Prompt, Session};
@@ -145,7 +145,7 @@ fn render_prompt(
     source: &ClassSource,
     conversation: &mut Conversation,
     position: RequestPosition,
-) -> Result<Option<Prompt>, NoResponseId> {
+) -> Result<Option<Prompt>, RunError> {
     let class = &source.class;
     let of_session = conversation.history_tokens(position.turn, class.tokenizer.as_deref());
     let continues = conversation.continued(position.turn).is_some();
@@ -317,7 +317,7 @@ fn render_turns(
             .map_err(|error| {
                 let message = error.to_string();
                 // A response of the server without an id ends its session only.
-                if !matches!(error, RunError::NoResponseId(_)) {
+                if !matches!(error, RunError::NoResponseId { .. }) {
                     halt.press();
                     first_fault.get_or_insert(error);
                 }
@@ -332,7 +332,7 @@ fn render_turns(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::execution::stop::Level;
+    use crate::run::stop::Level;
     use llmscen_core::dataset::BeginAt;
     use llmscen_core::endpoint::EndpointSelector;
     use llmscen_core::plan::Plan;

@@ -1,8 +1,8 @@
 //! Access to the objects of a group: JSON, retries, and waits that a signal ends.
 
-use crate::run::execution::stop::Level;
 use crate::run::sharding::GroupSettings;
 use crate::run::sharding::error::ShardingError;
+use crate::run::stop::Level;
 use crate::store::shared_store::{Creation, SharedStoreError};
 use llmscen_core::units::Nanos;
 use serde::Serialize;

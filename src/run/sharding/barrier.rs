@@ -1,11 +1,11 @@
 //! Between rounds: the shards agree on the next round, prepare it, and start it at a common time zero.
 
-use crate::run::execution::stop::Level;
 use crate::run::sharding::clock::{ClockOffset, ClockReading, OffsetInterval, OffsetSource};
 use crate::run::sharding::error::ShardingError;
 use crate::run::sharding::exchange::{Exchanged, Responder, exchange};
 use crate::run::sharding::messages::{Go, Next, NextRound, Ready, RunEnd};
 use crate::run::sharding::{GroupStart, RunningRound, ShardGroup};
+use crate::run::stop::Level;
 use llmscen_core::units::Nanos;
 use std::collections::BTreeMap;
 use std::time::Duration;

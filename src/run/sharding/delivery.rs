@@ -1,6 +1,5 @@
 //! The end of a round: each shard delivers its records, and shard 0 gathers them.
 
-use crate::run::execution::stop::Level;
 use crate::run::sharding::clock::{OffsetInterval, OffsetSource};
 use crate::run::sharding::error::{ShardingError, format_wait};
 use crate::run::sharding::exchange::{Responder, exchange};
@@ -8,6 +7,7 @@ use crate::run::sharding::messages::{DeliveredFile, Delivery};
 use crate::run::sharding::{
     GroupRound, MissingShard, RoundOutput, RunningRound, ShardDone, ShardGroup,
 };
+use crate::run::stop::Level;
 use crate::store::checksums::sha256;
 use crate::store::shared_store::{Objects, SharedStoreError};
 use llmscen_core::units::Nanos;

@@ -1,11 +1,11 @@
 //! The exchange of messages that bounds the difference of two clocks, where the kernels do not synchronize them.
 
-use crate::run::execution::stop::Level;
 use crate::run::sharding::access::StoreAccess;
 use crate::run::sharding::clock::{ClockReading, OffsetInterval};
 use crate::run::sharding::error::ShardingError;
 use crate::run::sharding::heartbeat::Monitor;
 use crate::run::sharding::messages::ClockMessage;
+use crate::run::stop::Level;
 use llmscen_core::units::Nanos;
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,11 +1,11 @@
 //! Heartbeats: one thread writes that this shard works, and reads what the others wrote. It is the only thread that uses the store while
 //! requests are sent. Each of its calls is one attempt with the time limit of the store; what fails is left until the next heartbeat.
 
-use crate::run::execution::stop::{Level, Stop};
 use crate::run::sharding::Decide;
 use crate::run::sharding::access::StoreAccess;
 use crate::run::sharding::error::ShardingError;
 use crate::run::sharding::messages::{Heartbeat, RoundCounts, StopReason};
+use crate::run::stop::{Level, Stop};
 use llmscen_core::units::Nanos;
 use llmscen_telemetry::process::lower_thread_priority;
 use std::collections::BTreeMap;

@@ -1,11 +1,11 @@
 //! Joining: every shard writes its hello, and shard 0 compares them all.
 
-use crate::run::execution::stop::Level;
 use crate::run::sharding::access::StoreAccess;
 use crate::run::sharding::error::ShardingError;
 use crate::run::sharding::heartbeat::Monitor;
 use crate::run::sharding::messages::{Hello, Member, Members};
 use crate::run::sharding::{GroupSettings, ShardGroup};
+use crate::run::stop::Level;
 use crate::store::shared_store::Creation;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -10,6 +10,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
+/// The resolved plan, written by shard 0.
+pub const PLAN: &str = "plan.yaml";
+/// The baseline that objectives of the plan refer to, written by shard 0.
+pub const BASELINE: &str = "baseline.json";
+/// The manifest at the start of the run, written by shard 0.
+pub const MANIFEST: &str = "manifest.json";
+
 /// The facts of a shard's machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostFacts {

@@ -4,7 +4,7 @@ mod memory_store;
 mod virtual_time;
 
 use super::*;
-use crate::run::execution::stop::Level;
+use crate::run::stop::Level;
 use crate::store::shared_store::SharedStore;
 use llmscen_core::early_stop::Aborted;
 use memory_store::{Memory, MemoryStore};

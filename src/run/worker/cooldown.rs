@@ -1,6 +1,6 @@
 //! The cool-down: unmeasured requests keep the server loaded until the last measured request has ended.
 
-use crate::run::execution::stop::{Level, Stop};
+use crate::run::stop::{Level, Stop};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Whether the workers of a round still send unmeasured requests.

@@ -1,7 +1,7 @@
 //! What a worker sends requests to: a server or a local model.
 
 use crate::run::error::RunError;
-use crate::run::execution::local_model::ModelSession;
+use crate::run::resources::local_model::ModelSession;
 use llmscen_client::http::{CompletedCall, EndedCall as HttpCall, HttpClient, HttpOptions};
 use llmscen_client::route::Route;
 use llmscen_core::outcome::Phase;

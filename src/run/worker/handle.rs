@@ -1,9 +1,9 @@
 //! The thread of a worker, and the measurement of its event-loop stalls.
 
-use crate::run::collector::live_metrics::Spans;
 use crate::run::error::RunError;
-use crate::run::execution::panics::PressOnPanic;
-use crate::run::execution::stop::Stop;
+use crate::run::panics::PressOnPanic;
+use crate::run::progress::Spans;
+use crate::run::stop::Stop;
 use crate::run::worker::Worker;
 use llmscen_client::clock::Clock;
 use llmscen_client::counters::LiveCounters;
@@ -242,7 +242,7 @@ impl StallLog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::execution::stop::Level;
+    use crate::run::stop::Level;
 
     /// The ticks of a worker that was blocked for this long and ran for 60 ms besides.
     fn ticks_of_blocked_worker(blocked: Duration) -> TickLog {

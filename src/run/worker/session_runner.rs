@@ -7,10 +7,10 @@
 //! Turns that do not await each other run at the same time. Turns that are not sent, because a turn that they await failed or sending
 //! ended, are recorded as `dropped`: each session has one outcome per turn.
 
-use crate::run::execution::stop::Level;
 use crate::run::requests::conversation::TurnReply;
 use crate::run::requests::traffic_class::RequestPosition;
 use crate::run::requests::turn_renderer::{RenderedTurn, SharedConversation, TurnRequest};
+use crate::run::stop::Level;
 use crate::run::worker::timer::{Deadlines, Timer};
 use crate::run::worker::{ScheduledRequest, Worker};
 use async_channel::Sender;

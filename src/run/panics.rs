@@ -1,6 +1,6 @@
 //! Ends the run when a thread or task panics while requests are sent: whatever waits for it would wait forever.
 
-use crate::run::execution::stop::Stop;
+use crate::run::stop::Stop;
 use llmscen_core::bounds::LIMITED_THREAD;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};

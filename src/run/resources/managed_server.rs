@@ -1,9 +1,11 @@
 //! Managed servers: started before their first round, shared by all rounds with the same specification, stopped at the end.
 
+use crate::run::context::Context;
 use crate::run::error::RunError;
 use crate::run::event::{Event, Preparing};
-use crate::run::execution::stop::{Level, Stop};
-use crate::run::prepare::{Context, PreparedCase, reach_started};
+use crate::run::prepare::reach_started;
+use crate::run::requests::prepared_case::PreparedCase;
+use crate::run::stop::{Level, Stop};
 use crate::store::RunDir;
 use llmscen_client::server::{
     self, NotReady, ReadinessProbe, ReadyTimes, Server, ServerCommand, ServerError, ServerExit,

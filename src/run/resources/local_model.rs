@@ -1,9 +1,9 @@
 //! The local model: loaded once, shared by the cases that name it, and freed before another one is loaded.
 
+use crate::run::context::Context;
 use crate::run::error::RunError;
 use crate::run::event::{Event, Preparing};
-use crate::run::execution::stop::{Level, Stop};
-use crate::run::prepare::Context;
+use crate::run::stop::{Level, Stop};
 use crate::store::{RunDir, StoreError, npy};
 use llmscen_client::clock::Clock;
 use llmscen_core::load::Shape;

@@ -1,7 +1,7 @@
 //! The telemetry of a round: its sources, and the file of their samples.
 
+use crate::run::context::Context;
 use crate::run::error::RunError;
-use crate::run::prepare::Context;
 use crate::store::{READINGS, RunDir};
 use llmscen_analysis::telemetry;
 use llmscen_core::check::{Check, Subject};

@@ -1,14 +1,16 @@
 //! A run as its shards left it in the store, or on their own disks if they could not store it.
 
-use crate::run::execution::timestamps;
 use crate::run::merge::{MergeError, ShardedRound};
 use crate::run::outputs::recover::recover;
 use crate::run::sharding::delivery::FetchError;
 use crate::run::sharding::join::check_alike;
-use crate::run::sharding::messages::{DeliveredFile, Delivery, Go, Hello, Next};
+use crate::run::sharding::messages::{
+    BASELINE, DeliveredFile, Delivery, Go, Hello, MANIFEST, Next, PLAN,
+};
 use crate::run::sharding::{
     GroupRound, MissingShard, RunEnd, ShardDone, ShardingError, StopReason,
 };
+use crate::run::timestamps;
 use crate::store::shared_store::Objects;
 use crate::store::{RunDir, manifest};
 use llmscen_core::manifest::{Machine, Manifest, Part};
@@ -17,13 +19,6 @@ use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-
-/// The resolved plan, written by shard 0.
-pub const PLAN: &str = "plan.yaml";
-/// The baseline that objectives of the plan refer to, written by shard 0.
-pub const BASELINE: &str = "baseline.json";
-/// The manifest at the start of the run, written by shard 0.
-pub const MANIFEST: &str = "manifest.json";
 
 const WITHOUT_END: &str =
     "shard 0 ended before the run; requests that the shards stored are included";
