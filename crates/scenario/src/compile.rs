@@ -8,7 +8,7 @@
 //! where keys may be missing, and for each combination that the matrix has.
 
 use crate::fault::{Faults, Review};
-use crate::patches::PatchNames;
+use crate::patch_names::{self, PatchNames};
 use crate::sections::baseline::BaselineState;
 use crate::sections::scenario::SCENARIO;
 use crate::sections::{baseline, local, mix, remote_data, search, server, simulator, slo, target};
@@ -73,7 +73,7 @@ pub(crate) fn compile(source: &Source<'_>, mut review: Review) -> Result<Loaded,
         .map(|tree| merge(tree, source, &mut review))
         .and_then(|merged| {
             let checked = check(&merged, env, &mut review);
-            let resolved = match patches::are_declared(&merged.root) {
+            let resolved = match patch_names::are_declared(&merged.root) {
                 true => resolve_shared(&checked),
                 false => resolve(checked, &mut review),
             };
@@ -111,10 +111,10 @@ pub(crate) fn merge(tree: Tree, source: &Source<'_>, review: &mut Review) -> Mer
 fn check(merged: &Merged, env: &BTreeMap<String, String>, review: &mut Review) -> Checked {
     let mut swept = sweep::paths(&merged.root);
     swept.extend(search::path(&merged.root));
-    swept.extend(patches::paths(&merged.root));
+    swept.extend(patch_names::paths(&merged.root));
     // A variant or a workload may have the keys that are missing.
     let partial = review.partial;
-    review.partial |= patches::are_declared(&merged.root);
+    review.partial |= patch_names::are_declared(&merged.root);
     let mut root = check_tree(&merged.root, &swept, env, review);
     review.partial = partial;
     patches::check(&root, review);
@@ -222,7 +222,7 @@ fn plan(
     review: &mut Review,
 ) -> Option<Plan> {
     let root = &scenario.root;
-    let combined = |names: &PatchNames, review: &mut Review| match patches::are_declared(root) {
+    let combined = |names: &PatchNames, review: &mut Review| match patch_names::are_declared(root) {
         true => combine(merged, scenario, names, env, review),
         false => root.clone(),
     };

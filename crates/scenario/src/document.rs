@@ -7,8 +7,8 @@ pub use crate::tree::{Data, Entry, Node, Span};
 
 use crate::fault::{Faults, Review};
 use crate::parse::parse;
-use crate::patches::PATCH;
 use crate::schema_table::Kind;
+use crate::sections::patch::PATCH;
 use crate::sections::scenario::SCENARIO;
 use llmscen_core::bounds;
 use std::io;

@@ -1,7 +1,9 @@
 //! Expands a scenario into a plan: every point of the matrix becomes a case, and every case is decoded separately.
 
+use crate::case_labels::CaseLabels;
+use crate::draft::Draft;
 use crate::fault::{Mistake, Review};
-use crate::patches::{self, PATCHES, PatchNames, kind_of_axis};
+use crate::patch_names::{PATCHES, PatchNames, are_declared, kind_of_axis};
 use crate::rules;
 use crate::secrets::by_name;
 use crate::sections::baseline::BaselineState;
@@ -9,10 +11,8 @@ use crate::sections::hooks;
 use crate::sections::scenario::SCENARIO;
 use crate::sections::slo::RelativeContext;
 use crate::sections::{
-    Draft, baseline, dataset, load, mix, report, request, scenario, search, server, slo, target,
-    telemetry,
+    baseline, dataset, load, mix, report, request, scenario, search, server, slo, target, telemetry,
 };
-use crate::sweep::case_labels::CaseLabels;
 use crate::sweep::{MOST, OVER, Point, Setting, patch_names, points};
 use crate::tree::{Node, Part, last_segment};
 use crate::values::time::duration;
@@ -244,7 +244,7 @@ fn combine_trees(
     review: &mut Review,
 ) -> HashMap<PatchNames, CombinedTree> {
     let mut trees = HashMap::new();
-    if patches::are_declared(root) && !review.is_clean() {
+    if are_declared(root) && !review.is_clean() {
         return trees;
     }
     for point in points {

@@ -1,10 +1,9 @@
 //! Errors and warnings of a scenario, with their place and a remedy.
 
-pub(crate) mod masked;
 mod page;
 
 use crate::fault::page::{Page, clipped, fits_snippet, shortened, shortened_help};
-use crate::sections::remote_data::RemoteUse;
+use crate::remote_use::RemoteUse;
 use crate::source::{COMMAND_LINE, Sources};
 use crate::tree::Span;
 use llmscen_core::remote_data::PinData;

@@ -9,19 +9,24 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod answers;
+pub(crate) mod case_labels;
 pub(crate) mod check;
 pub(crate) mod compile;
 pub(crate) mod defaults;
 pub mod diff;
 pub mod document;
+pub(crate) mod draft;
 pub(crate) mod expand;
 pub(crate) mod fault;
 pub(crate) mod files;
+pub(crate) mod masked;
 pub(crate) mod merge;
 pub(crate) mod parse;
+pub(crate) mod patch_names;
 pub(crate) mod patches;
 pub(crate) mod redactions;
 pub(crate) mod reference;
+pub(crate) mod remote_use;
 pub mod render;
 pub(crate) mod resolve;
 pub(crate) mod rules;
@@ -29,6 +34,7 @@ pub(crate) mod schema;
 pub(crate) mod schema_table;
 pub(crate) mod secrets;
 pub(crate) mod sections;
+pub(crate) mod setting_names;
 pub(crate) mod settings;
 pub(crate) mod source;
 pub(crate) mod suggest;
@@ -43,18 +49,26 @@ pub use fault::{BaselineText, Fault, Faults, Figures, FindGpu, Supports, Warning
 pub use reference::{FieldHelp, field_help, markdown};
 pub use schema::json_schema;
 pub use secrets::behind_flags;
-pub use settings::{Setting, setting_named, settings};
+pub use setting_names::Setting;
+pub use settings::settings;
 pub use values::number::parse_size;
 
 use crate::compile::Source;
 use crate::fault::Review;
 use crate::render::RenderError;
+use crate::sections::scenario::SCENARIO;
 use crate::tree::{Data, Node};
 use llmscen_core::expect::MissingTruth;
 use llmscen_core::plan::Plan;
 use llmscen_core::remote_data::PinData;
 use std::collections::BTreeMap;
 use std::path::Path;
+
+/// The setting whose path, or its last segment, is `name`; the one with the shortest path first; `-` and `_` are equal. With
+/// `fuzzy` also a similar one.
+pub fn setting_named(name: &str, fuzzy: bool) -> Option<Setting> {
+    setting_names::setting_named(name, fuzzy, &SCENARIO)
+}
 
 /// A scenario file with its environment and settings.
 #[derive(Clone, Debug)]

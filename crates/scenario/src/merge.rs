@@ -2,6 +2,7 @@
 
 use crate::fault::{Mistake, Review};
 use crate::parse::parse;
+use crate::patch_names::each_patch;
 use crate::schema_table::{Block, Kind};
 use crate::sections::scenario::SCENARIO;
 use crate::source::{COMMAND_LINE, scenarios_near};
@@ -9,7 +10,7 @@ use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Entry, Node, Span};
 use crate::values::distribution::family_of;
 use crate::vars::Variables;
-use crate::{Input, files, patches, sweep};
+use crate::{Input, files, sweep};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
@@ -152,7 +153,7 @@ fn add_layer(
         );
         return None;
     }
-    patches::spell_out_paths(&mut node);
+    spell_out_paths(&mut node);
     spell_out(&mut node, &SCENARIO);
     if let Some(extends) = node.remove("extends")
         && add_base(&extends, env, chain, layers, review).is_none()
@@ -332,6 +333,30 @@ pub(crate) fn merge_nodes(base: Node, over: Node) -> Node {
             parts: over.parts,
         },
     }
+}
+
+/// Turns keys of patches that are paths into mappings: `target.gpus: 8` is `target: { gpus: 8 }`.
+fn spell_out_paths(layer: &mut Node) {
+    each_patch(layer, |_, patch| {
+        if patch.value.is_null() {
+            patch.value.data = Data::Map(Vec::new());
+        }
+        let Data::Map(entries) = &mut patch.value.data else {
+            return;
+        };
+        let nothing = Node::new(patch.value.at, Data::Map(Vec::new()));
+        let spelled = std::mem::take(entries).into_iter().map(|entry| {
+            let mut single = nothing.clone();
+            match entry.key.contains('.') {
+                true => single.set(&entry.key, entry.key_at, entry.value),
+                false => single.set_key(&entry.key, entry.key_at, entry.value),
+            }
+            single
+        });
+        if let Data::Map(merged) = spelled.fold(nothing.clone(), merge_nodes).data {
+            *entries = merged;
+        }
+    });
 }
 
 /// Expands short forms before the merge: `dataset: openqa` becomes `dataset: { kind: openqa }`.

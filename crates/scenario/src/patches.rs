@@ -3,158 +3,14 @@
 
 use crate::fault::{Mistake, Review};
 use crate::merge::merge_nodes;
-use crate::schema_table::{Block, Kind, field};
-use crate::sections::{dataset, load, mix, request, slo, target};
-use crate::suggest::{list, meant_or, nearest};
+use crate::patch_names::{PATCHES, PatchKind, PatchNames, each_patch};
+use crate::sections::patch::PATCH;
 use crate::sweep;
 use crate::tree::{Data, Entry, Node, Span};
-use llmscen_core::label::{VARIANT, WORKLOAD};
-use std::collections::BTreeSet;
-
-/// The sections that a patch may change.
-pub(crate) static PATCH: Block = Block {
-    doc: "A part of a scenario that is merged into it: mappings are merged, lists are replaced, `null` removes a key. A key may be a path such as `target.server.args`.",
-    short: None,
-    fields: &[
-        field(
-            "target",
-            Kind::Over(&target::TARGET),
-            "Merged into `target`.",
-        )
-        .example("{ server: { args: { speculative_tokens: 3 } }, gpus: 8 }"),
-        field(
-            "request",
-            Kind::Over(&request::REQUEST),
-            "Merged into `request`.",
-        )
-        .example("{ max_tokens: 256 }"),
-        field(
-            "dataset",
-            Kind::Over(&dataset::DATASET),
-            "Merged into `dataset`.",
-        )
-        .example("{ kind: random, tokens: 1024 }"),
-        field(
-            "mix",
-            Kind::List(&Kind::Block(&mix::MIX)),
-            "Replaces `mix`.",
-        )
-        .example("[{ name: chat, weight: 3 }, { name: batch, weight: 1 }]"),
-        field("load", Kind::Over(&load::LOAD), "Merged into `load`.").example("{ requests: 10x }"),
-        field(
-            "slo",
-            Kind::List(&Kind::Block(&slo::SLO)),
-            "Added to `slo`, for the cells of this variant or workload.",
-        )
-        .example("[\"ttft.p95 < 2s\"]"),
-    ],
-};
-
-/// A section of named patches, and the axis of the matrix that selects one of them.
-pub(crate) struct PatchKind {
-    pub section: &'static str,
-    pub axis: &'static str,
-}
-
-/// The kinds, in the order in which they are merged and vary in the matrix.
-pub(crate) const PATCHES: [PatchKind; 2] = [
-    PatchKind {
-        section: "variants",
-        axis: VARIANT,
-    },
-    PatchKind {
-        section: "workloads",
-        axis: WORKLOAD,
-    },
-];
-
-/// The kind that an axis of the matrix selects.
-pub(crate) fn kind_of_axis(axis: &str) -> Option<&'static PatchKind> {
-    PATCHES.iter().find(|kind| kind.axis == axis)
-}
-
-impl PatchKind {
-    /// The names that a scenario declares.
-    pub fn names<'a>(&self, root: &'a Node) -> impl Iterator<Item = &'a str> {
-        root.entries_at(self.section)
-            .iter()
-            .map(|entry| entry.key.as_str())
-    }
-
-    /// Reports a name that is not declared.
-    pub fn check_name(&self, name: &str, at: Span, root: &Node, review: &mut Review) {
-        let PatchKind { section, axis } = self;
-        if self.names(root).any(|known| known == name) {
-            return;
-        }
-        let mistake = Mistake::new(
-            at,
-            format!("unknown {axis} `{name}`"),
-            meant_or(nearest(name, self.names(root)), "does not exist"),
-        );
-        review.push(if self.names(root).next().is_none() {
-            mistake.help(format!(
-                "Declare it, for example `{section}: {{ {name}: {{}} }}`."
-            ))
-        } else {
-            mistake.help(format!(
-                "Names in `{section}` are {}.",
-                list(self.names(root), "and")
-            ))
-        });
-    }
-}
-
-/// The contents of all patches.
-pub(crate) fn nodes(root: &Node) -> impl Iterator<Item = &Node> {
-    let patches = |kind: &'static PatchKind| root.entries_at(kind.section).iter();
-    PATCHES.iter().flat_map(patches).map(|patch| &patch.value)
-}
 
 /// The sections that patches are merged into.
 pub(crate) fn sections() -> impl Iterator<Item = &'static str> {
     PATCH.names().filter(|section| *section != "slo")
-}
-
-/// Whether a scenario has variants or workloads.
-pub(crate) fn are_declared(root: &Node) -> bool {
-    PATCHES.iter().any(|kind| kind.names(root).next().is_some())
-}
-
-/// Turns keys of patches that are paths into mappings: `target.gpus: 8` is `target: { gpus: 8 }`.
-pub(crate) fn spell_out_paths(layer: &mut Node) {
-    each_patch(layer, |_, patch| {
-        if patch.value.is_null() {
-            patch.value.data = Data::Map(Vec::new());
-        }
-        let Data::Map(entries) = &mut patch.value.data else {
-            return;
-        };
-        let nothing = Node::new(patch.value.at, Data::Map(Vec::new()));
-        let spelled = std::mem::take(entries).into_iter().map(|entry| {
-            let mut single = nothing.clone();
-            match entry.key.contains('.') {
-                true => single.set(&entry.key, entry.key_at, entry.value),
-                false => single.set_key(&entry.key, entry.key_at, entry.value),
-            }
-            single
-        });
-        if let Data::Map(merged) = spelled.fold(nothing.clone(), merge_nodes).data {
-            *entries = merged;
-        }
-    });
-}
-
-/// Calls `act` for each patch of a scenario.
-pub(crate) fn each_patch(root: &mut Node, mut act: impl FnMut(&PatchKind, &mut Entry)) {
-    for kind in &PATCHES {
-        if let Some(Data::Map(patches)) = root
-            .entry_mut(kind.section)
-            .map(|section| &mut section.value.data)
-        {
-            patches.iter_mut().for_each(|patch| act(kind, patch));
-        }
-    }
 }
 
 /// Moves the objectives of patches to `slo`, with a condition on the name, and puts the axes of variants and workloads first in
@@ -276,30 +132,6 @@ fn move_objectives(root: &mut Node) {
     root.set_key("slo", slo.key_at, slo.value);
 }
 
-/// The path of a setting of a patch within the scenario: `variants.base.target.url` is `target.url`. Other paths are unchanged.
-pub(crate) fn path_in_patch(path: &str) -> &str {
-    let inner = |kind: &PatchKind| {
-        let rest = path.strip_prefix(kind.section)?.strip_prefix('.')?;
-        Some(rest.split_once('.')?.1)
-    };
-    PATCHES.iter().find_map(inner).unwrap_or(path)
-}
-
-/// The paths that any patch sets, at every level.
-pub(crate) fn paths(root: &Node) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    nodes(root).for_each(|patch| collect_paths(patch, "", &mut found));
-    found
-}
-
-fn collect_paths(node: &Node, prefix: &str, found: &mut BTreeSet<String>) {
-    for entry in node.entries() {
-        let path = format!("{prefix}{}", entry.key);
-        collect_paths(&entry.value, &format!("{path}."), found);
-        found.insert(path);
-    }
-}
-
 /// The scenario of the cells that have these patches.
 pub(crate) fn combine(root: &Node, names: &PatchNames) -> Node {
     let mut combined = root.clone();
@@ -313,21 +145,6 @@ pub(crate) fn combine(root: &Node, names: &PatchNames) -> Node {
         }
     }
     combined
-}
-
-/// The variant and the workload of a cell.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct PatchNames(pub [Option<String>; 2]);
-
-impl PatchNames {
-    /// As text for messages: "variant `mtp3`, workload `chat`".
-    pub fn describe(&self) -> String {
-        let each = PATCHES
-            .iter()
-            .zip(&self.0)
-            .filter_map(|(kind, name)| Some(format!("{} `{}`", kind.axis, name.as_ref()?)));
-        each.collect::<Vec<_>>().join(", ")
-    }
 }
 
 /// Reports names that case ids and paths cannot hold, and sections that are empty.

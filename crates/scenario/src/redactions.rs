@@ -1,6 +1,6 @@
 //! The secrets of a scenario, which are redacted from all output.
 
-use crate::patches::PATCHES;
+use crate::patch_names::PATCHES;
 use crate::schema_table::Kind;
 use crate::secrets::{USUAL_HEADERS, behind_flags, is_hidden};
 use crate::sections::scenario::SCENARIO;

@@ -1,6 +1,6 @@
 //! The reference page of the format in Markdown, generated from the schema tables.
 
-use crate::patches::PATCHES;
+use crate::patch_names::PATCHES;
 use crate::schema_table::{Block, Default, Field, Kind};
 use crate::sections::scenario::{SCENARIO, section_of};
 use crate::validate::{number_range, whole_range};
@@ -336,6 +336,7 @@ mod tests {
                     value,
                 },
                 kind,
+                &SCENARIO,
                 &mut review,
             ),
         }
@@ -368,7 +369,7 @@ mod tests {
                 key_at: at,
                 value: defaults::value(yaml, at),
             };
-            validate::value(&entry, &field.kind, &mut review);
+            validate::value(&entry, &field.kind, &SCENARIO, &mut review);
             assert!(review.is_clean(), "`{path}: {yaml}`: {}", review.faults());
         }
     }

@@ -2,7 +2,7 @@
 //! names, and `${NAME}` in place of secrets.
 
 use crate::fault::Review;
-use crate::patches;
+use crate::patch_names;
 use crate::schema_table::{Block, Kind, Leaf};
 use crate::secrets::{
     TextSyntax, USUAL_HEADERS, behind_flags, by_name, by_variable, escape_text, from_env,
@@ -428,7 +428,7 @@ fn is_command_leaf(leaf: &'static Leaf) -> bool {
 /// All secrets of a target, longest first.
 fn known_secrets(root: &Node) -> Vec<String> {
     let mut all: Vec<String> = std::iter::once(root)
-        .chain(patches::nodes(root))
+        .chain(patch_names::nodes(root))
         .flat_map(secrets_of_tree)
         .collect();
     all.sort();

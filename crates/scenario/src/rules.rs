@@ -1,9 +1,9 @@
 //! Checks the rules between fields that the schema table declares, for each case with its values of the matrix.
 
 use crate::defaults;
+use crate::draft::Draft;
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Default, Field, Kind, Rule, RuleKind};
-use crate::sections::Draft;
 use crate::suggest::list;
 use crate::tree::{Entry, Node, last_segment};
 use std::borrow::Cow;

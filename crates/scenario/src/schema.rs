@@ -1,8 +1,9 @@
 //! The JSON Schema (2020-12) of the format, generated from the schema tables.
 
 use crate::defaults;
-use crate::patches::{PATCH, PATCHES};
+use crate::patch_names::PATCHES;
 use crate::schema_table::{Block, Default, Field, Kind};
+use crate::sections::patch::PATCH;
 use crate::sections::scenario::{SCENARIO, section_of};
 use crate::tree::Span;
 use serde_json::{Map, Value, json};

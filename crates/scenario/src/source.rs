@@ -1,6 +1,6 @@
 //! The texts of a scenario. Only this module reads files.
 
-use crate::fault::masked::masked;
+use crate::masked::masked;
 use crate::tree::{Data, Node, Span};
 use llmscen_core::bounds;
 use std::collections::BTreeSet;

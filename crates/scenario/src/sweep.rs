@@ -1,11 +1,10 @@
 //! `matrix`: the product of lists of values, `zip` for parallel lists, `exclude` and `include` as in GitHub Actions, and `only` for
 //! the cells of a variant or workload that run.
 
-pub(crate) mod case_labels;
 mod ladder;
 
 use crate::fault::{Mistake, Review};
-use crate::patches::{PATCHES, PatchNames, kind_of_axis};
+use crate::patch_names::{PATCHES, PatchNames, kind_of_axis};
 use crate::schema_table::{Block, Kind};
 use crate::suggest::nearest;
 use crate::tree::{Data, Entry, Node, Span, last_segment};
@@ -549,7 +548,7 @@ fn check_axis(entry: &Entry, root: &Node, table: &'static Block, review: &mut Re
             key_at: entry.key_at,
             value: item.clone(),
         };
-        check_cell(&cell, kind, root, review);
+        check_cell(&cell, kind, root, table, review);
     }
 }
 
@@ -595,7 +594,13 @@ fn sweepable_kind(
     None
 }
 
-fn check_cell(entry: &Entry, kind: &'static Kind, root: &Node, review: &mut Review) {
+fn check_cell(
+    entry: &Entry,
+    kind: &'static Kind,
+    root: &Node,
+    table: &'static Block,
+    review: &mut Review,
+) {
     let names = kind_of_axis(&entry.key);
     match entry.value.data {
         Data::List(_) | Data::Map(_) | Data::Null => {
@@ -615,7 +620,7 @@ fn check_cell(entry: &Entry, kind: &'static Kind, root: &Node, review: &mut Revi
         }
         _ => match names.zip(entry.value.string()) {
             Some((names, name)) => names.check_name(&name, entry.value.at, root, review),
-            None => value(entry, kind, review),
+            None => value(entry, kind, table, review),
         },
     }
 }
@@ -696,7 +701,7 @@ fn check_rows(list: &Entry, root: &Node, table: &'static Block, review: &mut Rev
                 None => sweepable_kind(entry, table, review),
             };
             if let Some(kind) = kind {
-                check_cell(entry, kind, root, review);
+                check_cell(entry, kind, root, table, review);
             }
         }
     }

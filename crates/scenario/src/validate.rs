@@ -4,24 +4,23 @@
 use crate::fault::{Mistake, Review};
 use crate::files;
 use crate::schema_table::{Block, Field, Kind};
-use crate::sections::remote_data;
-use crate::settings::{setting_named, synonym};
+use crate::setting_names::{setting_named, synonym};
 use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Entry, Node, Span};
-use crate::values::describe_actual;
+use crate::values::{describe_actual, remote_data};
 
 /// The owner of the top-level keys.
 const TOP_LEVEL: &str = "a scenario";
 
 /// Checks a whole scenario, except for the values of its matrix.
 pub(crate) fn scenario(root: &Node, table: &'static Block, review: &mut Review) {
-    keys(root.entries(), table, None, review);
+    keys(root.entries(), table, None, table, review);
     review.section.clear();
     let top = root.at.before();
     missing(root, table, TOP_LEVEL, top, review);
 }
 
-fn block(entry: &Entry, table: &'static Block, review: &mut Review) {
+fn block(entry: &Entry, table: &'static Block, scenario: &'static Block, review: &mut Review) {
     let owner = format!("`{}`", entry.key);
     let Data::Map(entries) = &entry.value.data else {
         if let Some(mistake) = entry
@@ -34,13 +33,19 @@ fn block(entry: &Entry, table: &'static Block, review: &mut Review) {
         let help = format!("{owner} has {}.", list(table.names(), "and"));
         return review.push(must_be(entry, "a mapping").help(help));
     };
-    keys(entries, table, Some(&owner), review);
+    keys(entries, table, Some(&owner), scenario, review);
     missing(&entry.value, table, &owner, entry.key_at, review);
 }
 
 /// Checks the keys of a mapping; without an owner it is the scenario. Keys of an empty block that follow it are one error: they
 /// are not indented.
-fn keys(entries: &[Entry], table: &'static Block, owner: Option<&str>, review: &mut Review) {
+fn keys(
+    entries: &[Entry],
+    table: &'static Block,
+    owner: Option<&str>,
+    scenario: &'static Block,
+    review: &mut Review,
+) {
     let mut rest = entries;
     while let Some((entry, after)) = rest.split_first() {
         if owner.is_none() {
@@ -73,7 +78,7 @@ fn keys(entries: &[Entry], table: &'static Block, owner: Option<&str>, review: &
                     list(children.iter().copied(), "and")
                 )));
             }
-            None => key(entry, table, owner.unwrap_or(TOP_LEVEL), review),
+            None => key(entry, table, owner.unwrap_or(TOP_LEVEL), scenario, review),
         }
         rest = &after[children.len()..];
     }
@@ -87,7 +92,13 @@ fn tight(text: &str, at: Span, table: &'static Block) -> Option<Mistake> {
     Some(mistake.help(format!("Write `{key}: {value}`.")))
 }
 
-fn key(entry: &Entry, table: &'static Block, owner: &str, review: &mut Review) {
+fn key(
+    entry: &Entry,
+    table: &'static Block,
+    owner: &str,
+    scenario: &'static Block,
+    review: &mut Review,
+) {
     let Some(field) = table.fields.iter().find(|field| field.name == entry.key) else {
         let mistake = match review.is_flooded() {
             true => Mistake::new(
@@ -95,13 +106,13 @@ fn key(entry: &Entry, table: &'static Block, owner: &str, review: &mut Review) {
                 format!("unknown key `{}`", entry.key),
                 format!("not a key of {owner}"),
             ),
-            false => unknown_key(entry, table, owner),
+            false => unknown_key(entry, table, owner, scenario),
         };
         return review.push(mistake);
     };
     if !entry.value.is_null() {
         let before = review.count();
-        value(entry, &field.kind, review);
+        value(entry, &field.kind, scenario, review);
         // The fields within a mapping or a list have their own examples.
         let has_fields = matches!(
             field.kind,
@@ -130,7 +141,12 @@ fn key(entry: &Entry, table: &'static Block, owner: &str, review: &mut Review) {
 /// Keys of earlier versions, and the key and the value that replace them.
 const FORMER: [(&str, &str, &str); 1] = [("per_case", "restart", "case")];
 
-fn unknown_key(entry: &Entry, table: &'static Block, owner: &str) -> Mistake {
+fn unknown_key(
+    entry: &Entry,
+    table: &'static Block,
+    owner: &str,
+    scenario: &'static Block,
+) -> Mistake {
     if let Some(mistake) = tight(&entry.key, entry.key_at, table).filter(|_| entry.value.is_null())
     {
         return mistake;
@@ -149,7 +165,7 @@ fn unknown_key(entry: &Entry, table: &'static Block, owner: &str) -> Mistake {
     // The keys of smaller blocks have common names.
     let is_of_section = |path: &String| path.matches('.').count() == 1;
     let elsewhere = elsewhere.or_else(|| {
-        let setting = setting_named(&entry.key, false)?;
+        let setting = setting_named(&entry.key, false, scenario)?;
         Some(setting.path).filter(is_of_section)
     });
     if let Some(path) = elsewhere {
@@ -227,8 +243,13 @@ fn example(field: &Field) -> String {
     )
 }
 
-/// Checks a value against its kind.
-pub(crate) fn value(entry: &Entry, kind: &'static Kind, review: &mut Review) {
+/// Checks a value against its kind. `scenario`: the table of all keys, for suggestions.
+pub(crate) fn value(
+    entry: &Entry,
+    kind: &'static Kind,
+    scenario: &'static Block,
+    review: &mut Review,
+) {
     let node = &entry.value;
     let expected = match kind {
         _ if node.is_open() => return,
@@ -241,7 +262,7 @@ pub(crate) fn value(entry: &Entry, kind: &'static Kind, review: &mut Review) {
         }
         Kind::Text | Kind::Secret if node.text().is_none() => return review.push(not_text(entry)),
         Kind::SecretOr(table) if matches!(node.data, Data::Map(_)) => {
-            return block(entry, table, review);
+            return block(entry, table, scenario, review);
         }
         Kind::SecretOr(table) if node.text().is_none() => {
             let keys = list(table.names(), "and");
@@ -262,14 +283,14 @@ pub(crate) fn value(entry: &Entry, kind: &'static Kind, review: &mut Review) {
             review.key.clone_from(&entry.key);
             return (leaf.check)(node, review);
         }
-        Kind::List(kind) => return items(entry, kind, review),
+        Kind::List(kind) => return items(entry, kind, scenario, review),
         Kind::OneOrMore(table) if matches!(node.data, Data::List(_)) => {
-            return blocks(entry, table, review);
+            return blocks(entry, table, scenario, review);
         }
         Kind::Block(table) | Kind::OneOrMore(table) | Kind::Over(table) => {
-            return block(entry, table, review);
+            return block(entry, table, scenario, review);
         }
-        Kind::Map(kind) => return map(entry, kind, review),
+        Kind::Map(kind) => return map(entry, kind, scenario, review),
         Kind::Planned => return review.push(not_yet(entry.key_at, &entry.key)),
         _ => return,
     };
@@ -383,7 +404,7 @@ pub(crate) fn not_yet(at: Span, word: &str) -> Mistake {
     )
 }
 
-fn items(entry: &Entry, kind: &'static Kind, review: &mut Review) {
+fn items(entry: &Entry, kind: &'static Kind, scenario: &'static Block, review: &mut Review) {
     if !matches!(entry.value.data, Data::List(_)) {
         let mistake = must_be(entry, "a list");
         let text = entry
@@ -403,13 +424,14 @@ fn items(entry: &Entry, kind: &'static Kind, review: &mut Review) {
                 value: item.clone(),
             },
             kind,
+            scenario,
             review,
         );
     }
 }
 
 /// A list of blocks, each of which may be in place of the list.
-fn blocks(entry: &Entry, table: &'static Block, review: &mut Review) {
+fn blocks(entry: &Entry, table: &'static Block, scenario: &'static Block, review: &mut Review) {
     if entry.value.items().is_empty() {
         let mistake = Mistake::new(
             entry.value.at,
@@ -424,15 +446,15 @@ fn blocks(entry: &Entry, table: &'static Block, review: &mut Review) {
             key_at: item.at,
             value: item.clone(),
         };
-        block(&item, table, review);
+        block(&item, table, scenario, review);
     }
 }
 
-fn map(entry: &Entry, kind: &'static Kind, review: &mut Review) {
+fn map(entry: &Entry, kind: &'static Kind, scenario: &'static Block, review: &mut Review) {
     if !matches!(entry.value.data, Data::Map(_)) {
         return review.push(must_be(entry, "a mapping"));
     }
     for entry in entry.value.entries() {
-        value(entry, kind, review);
+        value(entry, kind, scenario, review);
     }
 }

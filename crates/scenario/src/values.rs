@@ -5,6 +5,7 @@ pub(crate) mod distribution;
 pub(crate) mod jsonpath;
 pub(crate) mod load;
 pub(crate) mod number;
+pub(crate) mod remote_data;
 pub(crate) mod target;
 pub(crate) mod text;
 pub(crate) mod time;

@@ -7,7 +7,7 @@
 mod interpolation;
 
 use crate::fault::{Mistake, Review};
-use crate::patches::PATCHES;
+use crate::patch_names::PATCHES;
 use crate::suggest::{meant_or, nearest};
 use crate::tree::{Data, Entry, Node, Part, Span, joined};
 use crate::vars::interpolation::{Meaning, Piece};

@@ -1,5 +1,6 @@
 //! `dataset`: where the prompts come from.
 
+use crate::draft::Draft;
 use crate::fault::{Mistake, Review};
 use crate::files;
 use crate::schema_table::{
@@ -7,7 +8,7 @@ use crate::schema_table::{
     unused_with,
 };
 use crate::secrets::{behind_flags, looks_secret};
-use crate::sections::{Draft, local, remote_data};
+use crate::sections::{local, remote_data};
 use crate::tree::{Node, Part};
 use crate::values::command::{COMMAND, command};
 use crate::values::distribution::{PAIRS, POPULARITY, QUANTITY, WAIT, pairs, quantity, wait, zipf};

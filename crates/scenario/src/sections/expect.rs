@@ -1,10 +1,10 @@
 //! `request.expect`: what answers are checked for.
 
 use crate::answers::{LANGUAGES, MAX_REGEX, compile_regex, compile_schema};
+use crate::draft::Draft;
 use crate::fault::{Mistake, Review};
 use crate::files;
 use crate::schema_table::{Block, Kind, Leaf, conflicts_with, field};
-use crate::sections::Draft;
 use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Node};
 use crate::values::number::percent;

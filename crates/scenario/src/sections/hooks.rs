@@ -1,8 +1,8 @@
 //! `hooks` and `then`: actions around the rounds, beside the load, and after it.
 
+use crate::draft::Draft;
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Kind, field};
-use crate::sections::Draft;
 use crate::sections::condition::Condition;
 use crate::sections::server::{find_preset, split_origin};
 use crate::suggest::list;

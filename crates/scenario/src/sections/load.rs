@@ -1,10 +1,11 @@
 //! `load`: arrival process or concurrency, and length of a case.
 
+use crate::draft::Draft;
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{
     Block, Default, Kind, Rule, conflicts_with, field, one_of, planned, requires,
 };
-use crate::sections::{Draft, dataset, mix};
+use crate::sections::{dataset, mix};
 use crate::suggest::list;
 use crate::tree::{Data, Entry, Node};
 use crate::values::load::{

@@ -1,9 +1,9 @@
 //! `target.local`: a model in this process.
 
+use crate::draft::Draft;
 use crate::fault::{Mistake, Review};
 use crate::files::no_file;
 use crate::schema_table::{Block, Default, Field, Kind, Rule, field, only_with, unused_with};
-use crate::sections::Draft;
 use crate::tree::{Data, Node};
 use crate::values::target::models;
 use llmscen_core::api::Api;

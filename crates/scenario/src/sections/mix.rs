@@ -1,9 +1,10 @@
 //! `mix`: several traffic classes under one load.
 
+use crate::draft::{Draft, headers};
 use crate::fault::{Mistake, Review};
 use crate::rules;
 use crate::schema_table::{Block, Kind, field, one_of, requires};
-use crate::sections::{Draft, dataset, headers, load, request, slo};
+use crate::sections::{dataset, load, request, slo};
 use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Entry, Node};
 use crate::values::load::{ARRIVALS, RATE, Rate, arrivals, rate};

@@ -1,16 +1,16 @@
 //! Datasets of the hub by name and files by their URL, and `pins`: the commit and the files that they mean.
 
+use crate::draft::Draft;
 use crate::fault::{Mistake, Review};
+use crate::remote_use::RemoteUse;
 use crate::schema_table::{Block, Field, Kind, field};
-use crate::sections::Draft;
 use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Node, Span};
 use llmscen_core::dataset::DatasetSpec;
 use llmscen_core::plan::Plan;
 use llmscen_core::remote_data::{
-    DataPin, HubReference, PREFIX, PinError, RemoteData, RemoteReference, is_path, is_web_url,
+    DataPin, HubReference, PREFIX, PinError, RemoteData, RemoteReference, is_path,
 };
-use llmscen_core::url_secrets::secret_ranges;
 use std::collections::BTreeMap;
 
 /// Most names in an error.
@@ -52,46 +52,6 @@ pub(crate) const FIELD: Field = field(
     "The files of datasets on the hub (`dataset.path: hub:org/name`) and of URLs: the name with its `subset`, `split` and `revision`, or the URL → commit and checksums. `plan` and `run` look up what is missing, and the stored plan has all of them, so that it reads the same bytes or stops with an error.",
 )
 .example("{ \"hub:org/name split=test\": { commit: 0123456789abcdef0123456789abcdef01234567, files: { test.jsonl: 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef } } }");
-
-/// Where a scenario names data that are downloaded.
-#[derive(Clone, Debug)]
-pub(crate) struct RemoteUse {
-    reference: RemoteReference,
-    path: Span,
-    /// The place of each part that is set.
-    parts: Vec<(&'static str, Span)>,
-}
-
-/// Reports a name of the hub that has not the right form, and a URL with a secret, which a plan cannot store.
-pub(crate) fn check_name(node: &Node, review: &mut Review) {
-    let named = node.text().unwrap_or_default();
-    if is_web_url(&named) {
-        if !secret_ranges(&named).is_empty() {
-            let mistake = Mistake::new(
-                node.at,
-                "this URL contains a secret, which is not stored in a plan",
-                "user, password, or a value of the query",
-            );
-            review.push(mistake.help("Download the file and set `path` to it."));
-        }
-        return;
-    }
-    if HubReference::parse(&named).is_none() {
-        let mistake = Mistake::new(
-            node.at,
-            format!("`{named}` is not a dataset of the hub"),
-            "not `hub:org/name`",
-        );
-        review.push(
-            mistake.help("Write `hub:org/name/file.parquet`, or `hub:org/name` and a `split`."),
-        );
-    }
-}
-
-/// Whether a path names data that are downloaded.
-pub(crate) fn is_name(path: &str) -> bool {
-    path.starts_with(PREFIX) || is_web_url(path)
-}
 
 /// The data that `dataset.path` names on the hub or by a URL. Reports keys that do not fit.
 pub(crate) fn decode(draft: &Draft<'_>, kind: &str, review: &mut Review) -> Option<RemoteData> {
@@ -182,7 +142,7 @@ pub(crate) fn pin(
         let pin = match (written, review.pin_data) {
             (Some(entry), _) => decode_pin(&entry.value, &used.reference, review),
             (None, Some(pin_data)) if !review.sources.stored => pin_data(&used.reference, env)
-                .map_err(|error| review.push(used.mistake(error)))
+                .map_err(|error| review.push(pin_mistake(&used, error)))
                 .ok(),
             _ => None,
         };
@@ -296,50 +256,46 @@ pub(crate) fn with_pins(mut root: Node, pins: &BTreeMap<RemoteReference, DataPin
     root
 }
 
-impl RemoteUse {
-    fn mistake(&self, error: PinError) -> Mistake {
-        let named = match &self.reference {
-            RemoteReference::Hub(reference) => format!("{PREFIX}{}", reference.repo),
-            RemoteReference::Url(url) => url.clone(),
-        };
-        let place = |part: &str| {
-            let found = self.parts.iter().find(|(name, _)| *name == part);
-            found.map_or(self.path, |(_, at)| *at)
-        };
-        match error {
-            PinError::Unknown {
-                part,
-                value,
-                available,
-            } => {
-                let label = meant_or(
-                    nearest(&value, available.iter().map(String::as_str)),
-                    "does not exist",
-                );
-                let message = format!("`{named}` has no {part} `{value}`");
-                Mistake::new(place(part), message, label)
-                    .help(format!("Existing: {}.", names(&available)))
-            }
-            PinError::Ambiguous { part, available } => {
-                let message = format!("`{named}` has several {part}s");
-                Mistake::new(self.path, message, format!("needs `{part}`"))
-                    .help(format!("Set `{part}` to one of {}.", names(&available)))
-            }
-            PinError::NoData { available } => Mistake::new(
-                self.path,
-                format!(
-                    "`{named}` has no .parquet, .jsonl, .json, .csv or .tsv file for this dataset"
-                ),
-                "no data",
-            )
-            .help(format!("Files: {}.", names(&available))),
-            PinError::Failed(why) => {
-                let (message, help) = why.split_once("\n  ").unwrap_or((&why, ""));
-                let mistake = Mistake::new(self.path, message, "cannot be looked up");
-                match help {
-                    "" => mistake.help("With HF_HUB_OFFLINE=1, data that were used before are read from the cache. HF_ENDPOINT sets a mirror."),
-                    help => mistake.help(help),
-                }
+fn pin_mistake(used: &RemoteUse, error: PinError) -> Mistake {
+    let named = match &used.reference {
+        RemoteReference::Hub(reference) => format!("{PREFIX}{}", reference.repo),
+        RemoteReference::Url(url) => url.clone(),
+    };
+    let place = |part: &str| {
+        let found = used.parts.iter().find(|(name, _)| *name == part);
+        found.map_or(used.path, |(_, at)| *at)
+    };
+    match error {
+        PinError::Unknown {
+            part,
+            value,
+            available,
+        } => {
+            let label = meant_or(
+                nearest(&value, available.iter().map(String::as_str)),
+                "does not exist",
+            );
+            let message = format!("`{named}` has no {part} `{value}`");
+            Mistake::new(place(part), message, label)
+                .help(format!("Existing: {}.", names(&available)))
+        }
+        PinError::Ambiguous { part, available } => {
+            let message = format!("`{named}` has several {part}s");
+            Mistake::new(used.path, message, format!("needs `{part}`"))
+                .help(format!("Set `{part}` to one of {}.", names(&available)))
+        }
+        PinError::NoData { available } => Mistake::new(
+            used.path,
+            format!("`{named}` has no .parquet, .jsonl, .json, .csv or .tsv file for this dataset"),
+            "no data",
+        )
+        .help(format!("Files: {}.", names(&available))),
+        PinError::Failed(why) => {
+            let (message, help) = why.split_once("\n  ").unwrap_or((&why, ""));
+            let mistake = Mistake::new(used.path, message, "cannot be looked up");
+            match help {
+                "" => mistake.help("With HF_HUB_OFFLINE=1, data that were used before are read from the cache. HF_ENDPOINT sets a mirror."),
+                help => mistake.help(help),
             }
         }
     }

@@ -1,7 +1,7 @@
 //! `report`: output formats, folder and experiment trackers.
 
+use crate::draft::Draft;
 use crate::schema_table::{Block, Kind, field};
-use crate::sections::Draft;
 use crate::tree::Node;
 use llmscen_core::artifacts::ExportFormat;
 use llmscen_core::artifacts::{Bodies, Store};

@@ -1,5 +1,6 @@
 //! `request`: content, protocol support, response extraction, retries and cancellations.
 
+use crate::draft::Draft;
 use crate::fault::{Mistake, Review};
 use crate::files;
 use crate::render::values;
@@ -8,7 +9,7 @@ use crate::schema_table::{
     Block, Kind, conflicts_with, field, one_of, only_with, required_with, requires, unused_with,
 };
 use crate::sections::local::WITHOUT_LOCAL;
-use crate::sections::{Draft, expect, local};
+use crate::sections::{expect, local};
 use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Node, Span, last_segment};
 use crate::values::distribution::{QUANTITY, WAIT, quantity, wait};

@@ -1,10 +1,11 @@
 //! The top-level keys, and `audit`.
 
-use crate::patches::PATCH;
+use crate::draft::Draft;
 use crate::schema_table::{Block, Default, Field, Kind, field};
+use crate::sections::patch::PATCH;
 use crate::sections::{
-    Draft, baseline, dataset, hooks, load, mix, reference, remote_data, report, request, search,
-    slo, target, telemetry,
+    baseline, dataset, hooks, load, mix, reference, remote_data, report, request, search, slo,
+    target, telemetry,
 };
 use crate::values::number::{SEED, SHARE, share};
 use crate::values::text::NAME;

@@ -1,9 +1,10 @@
 //! `search`: finds the largest value of a field at which all limits are met.
 
+use crate::draft::Draft;
 use crate::fault::{Mistake, Review};
-use crate::patches::are_declared;
+use crate::patch_names::are_declared;
 use crate::schema_table::{Block, Default, Kind, Leaf, field, requires};
-use crate::sections::Draft;
+use crate::sections::scenario::SCENARIO;
 use crate::suggest::{meant_or, nearest};
 use crate::sweep::{self, Setting};
 use crate::tree::{Data, Entry, Node};
@@ -435,6 +436,7 @@ fn check_end(
             value,
         },
         kind,
+        &SCENARIO,
         review,
     );
     review.count() == before

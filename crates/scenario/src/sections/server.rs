@@ -1,9 +1,9 @@
 //! `target.server`: a server that the run starts and stops, and presets of known servers.
 
+use crate::draft::Draft;
 use crate::fault::{Mistake, Review};
-use crate::patches;
+use crate::patch_names;
 use crate::schema_table::{Block, Default, Kind, field, one_of};
-use crate::sections::Draft;
 use crate::source::Sources;
 use crate::sweep;
 use crate::tree::{Data, Node};
@@ -142,7 +142,7 @@ const SERVER_PATH: &str = "target.server";
 /// that would be formatted differently.
 pub(crate) fn normalize(root: &mut Node, sources: &Sources) {
     normalize_tree(root, sources);
-    patches::each_patch(root, |_, patch| normalize_tree(&mut patch.value, sources));
+    patch_names::each_patch(root, |_, patch| normalize_tree(&mut patch.value, sources));
     for path in sweep::MATRICES {
         if let Some(matrix) = sweep::matrix_mut(root, path) {
             spell_swept(matrix, sources);

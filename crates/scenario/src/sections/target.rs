@@ -3,13 +3,14 @@
 pub(crate) mod url;
 mod websocket;
 
+use crate::draft::Draft;
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{
     Block, Default, Kind, Leaf, Rule, conflicts_with, field, only_with, requires,
 };
 use crate::sections::condition::gpu_of_target;
 use crate::sections::local::WITHOUT_LOCAL;
-use crate::sections::{Draft, local, server, simulator, telemetry};
+use crate::sections::{local, server, simulator, telemetry};
 use crate::tree::{Data, Node};
 use crate::values::command::{COMMAND, command};
 use crate::values::expect;

@@ -1,8 +1,9 @@
 //! `telemetry`: what is sampled during the run; `target.metrics`: the metrics endpoint of the server.
 
+use crate::draft::Draft;
+use crate::draft::headers;
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Kind, Leaf, conflicts_with, field, one_of, only_with, requires};
-use crate::sections::{Draft, headers};
 use crate::tree::{Data, Node};
 use crate::values::describe_actual;
 use crate::values::expect;

@@ -1,7 +1,7 @@
 //! `target.transport`: whether requests are messages on WebSockets, and the settings that cannot work then.
 
+use crate::draft::Draft;
 use crate::fault::{Mistake, Review};
-use crate::sections::Draft;
 use crate::tree::{Entry, Node, Span};
 use crate::values::target::{is_websocket_url, models, version};
 use llmscen_core::api::Api;
