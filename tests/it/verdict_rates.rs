@@ -4,7 +4,7 @@ use crate::virtual_servers::table::{page, read};
 use crate::virtual_servers::{Objective, SERVERS, Server, objectives};
 use llmscen_analysis::judge::{CaseSamples, Conditions, RoundDesign, rule, value_of_other_case};
 use llmscen_analysis::{Sample, slow_down};
-use llmscen_core::baseline::{CaseReference, ReferenceKind, Relative};
+use llmscen_core::check::relative::{CaseReference, ReferenceKind, Relative};
 use llmscen_core::check::{Check, Ruling};
 use llmscen_core::metric::Metric;
 use llmscen_core::seed::Seed;

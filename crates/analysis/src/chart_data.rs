@@ -6,6 +6,7 @@ use crate::measured_requests::MeasuredRequest;
 use crate::request_row::RequestRow;
 use crate::round::{Round, rounds};
 use crate::sample::{Sample, values};
+use crate::sending::sending_end;
 use crate::table::Table;
 use llmscen_core::metric::Metric;
 use llmscen_core::report::{ChartData, HeatMap, QuantileBand, TimelineBar};
@@ -144,7 +145,8 @@ fn timelines_of_round(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Timelines
                 .map(|row| (secs(row.end()), 1.0)),
         ),
         measured: (secs(from), secs(to)),
-        steady: steady_extent(round, &in_flight, facts).map(|(from, to)| (secs(from), secs(to))),
+        steady: steady_extent(round, &in_flight, facts, sending_end(round, facts))
+            .map(|(from, to)| (secs(from), secs(to))),
     }
 }
 

@@ -11,7 +11,6 @@
 use crate::CaseFacts;
 use crate::request_row::RequestRow;
 use crate::round::Round;
-use crate::sending::sending_end;
 use llmscen_core::load::Shape;
 use llmscen_core::metric::Metric;
 use llmscen_core::stage::RateProfile;
@@ -143,10 +142,11 @@ pub(super) fn steady_extent(
     round: &Round<'_, '_>,
     in_flight: &InFlight,
     facts: &CaseFacts<'_>,
+    sending_end: Option<u64>,
 ) -> Option<(u64, u64)> {
     let shape = &facts.case.load.shape;
     let (from, to) = round.window.filter(|_| !changes_load(shape))?;
-    let until = sending_end(round, facts)?;
+    let until = sending_end?;
     let spans = steady_spans((from, to.min(until)), in_flight, shape);
     let extent = spans
         .first()

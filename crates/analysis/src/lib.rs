@@ -51,12 +51,12 @@ pub use local::{BatchMetrics, batch_metrics, speed_table};
 pub use measured_requests::{
     MeasuredRequest, MeasuredRequests, RequestFields, RequestsBuilder, with_live_request,
 };
-pub use notes::{prompt_lengths, token_notes, token_source};
+pub use notes::{prompt_lengths, token_notes, token_source, window_notes};
 pub use output_lengths::{finish_reasons, output_lengths};
 pub use repeats::round_variances;
 pub use reply_account::reply_account;
 pub use sample::{Sample, failure_examples, sample_case, sample_round};
-pub use sending::{Amounts, Flow, PER_USER, ThroughputWindow, Unit, WholeReason, window_notes};
+pub use sending::{Amounts, Flow, PER_USER, ThroughputWindow, Unit, WholeReason};
 pub use settle::{discarded_start, truncation};
 pub use shards::{ShardSample, shard_samples};
 pub use table::{Builder, RowKey, Table};

@@ -1,6 +1,7 @@
 //! The source of token counts, and notes about token counts and gaps.
 
 use crate::CaseFacts;
+use crate::Sample;
 use crate::output_lengths;
 use crate::reply_account::{account, account_notes, ok_rows};
 use crate::request_row::RequestRow;
@@ -301,6 +302,29 @@ fn missing_choices(ok: &[RequestRow<'_>], case: &Case) -> Option<String> {
             streams().count()
         )
     })
+}
+
+/// Share of the run above which a drain has a note.
+const MAX_DRAIN: f64 = 0.01;
+
+/// Notes about what throughputs are over: the whole rounds, or a window without a long drain.
+pub fn window_notes(sample: &Sample) -> Vec<String> {
+    let drain = sample.requests_window.drain;
+    let share = drain / sample.windows.iter().sum::<f64>();
+    let of_requests = match sample.requests_window.whole {
+        Some(whole) => Some(format!("Throughputs are over {whole}.")),
+        None => (share > MAX_DRAIN).then(|| {
+            format!(
+                "The drain took {drain:.3} s after sending stopped, {:.1} % of the run. Throughputs exclude it; the metrics \
+                 `…_with_drain` include it.",
+                share * 100.0
+            )
+        }),
+    };
+    let has_sessions = sample.scalars.contains_key(&Metric::SessionThroughput);
+    let whole = sample.sessions_window.whole.filter(|_| has_sessions);
+    let of_sessions = whole.map(|whole| format!("Sessions per hour are over {whole}."));
+    of_requests.into_iter().chain(of_sessions).collect()
 }
 
 #[cfg(test)]

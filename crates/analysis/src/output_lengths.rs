@@ -16,17 +16,6 @@ const WELL_BEFORE: f64 = 0.95;
 /// Finish reasons that a note names.
 const NAMED_REASONS: usize = 3;
 
-/// The tokens that count against `max_tokens`, hidden reasoning among them; None where they are only estimated.
-fn exact_count(row: &RequestRow<'_>) -> Option<u64> {
-    let counted = || row.counted_output().filter(|_| !row.approximate());
-    row.usage_output().or_else(counted).filter(|_| row.ok())
-}
-
-/// Whether a reply has exactly `max_tokens` tokens; None where one of the two is not known.
-pub(super) fn is_exact(row: &RequestRow<'_>) -> Option<bool> {
-    Some(exact_count(row)? == row.max_tokens()?)
-}
-
 /// Whether a metric is defined for a request: `length_exact` needs a request that asks for a length.
 pub(super) fn applies(
     metric: Metric,
@@ -60,7 +49,7 @@ impl<'a> Reply<'a> {
             RequestedLength::Exact => row.max_tokens()?,
             RequestedLength::AtLeast(least) => least,
         };
-        let exact = exact_count(row);
+        let exact = row.exact_output_tokens();
         let received = exact.or_else(|| row.output_tokens())?;
         let reason = row.finish_reason().unwrap_or_default();
         // An estimated count may be too low, but then the reply ends at the limit.
@@ -163,7 +152,7 @@ pub(super) fn short_replies(ok: &[RequestRow<'_>], case: &Case) -> Option<String
 pub(super) fn cut_replies(ok: &[RequestRow<'_>]) -> Option<String> {
     let ended = |row: &RequestRow<'_>| {
         let reason = row.finish_reason()?;
-        let lengths = (exact_count(row)?, row.max_tokens()?);
+        let lengths = (row.exact_output_tokens()?, row.max_tokens()?);
         finish_reason::matches(finish_reason::LENGTH, reason).then_some(lengths)
     };
     // Some servers do not count the last token.

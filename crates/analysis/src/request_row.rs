@@ -7,7 +7,6 @@ use crate::columns::{
     ColumnBuilder, Columns, F64, F64List, IntoValue, OutcomeRow, Source, Text, U32, U64, column_of,
 };
 use crate::error::TableError;
-use crate::output_lengths;
 use crate::schema::{self as s, Kind, OUTSIDE_STAGE, SETTLING};
 use llmscen_core::check::RequestLimit;
 use llmscen_core::expect::AnswerCheck;
@@ -423,12 +422,20 @@ impl<'a> RequestRow<'a> {
             }
             Metric::ValidRate => flag(self.valid()),
             Metric::MatchRate => flag(self.matches()),
-            Metric::LengthExact => flag(
-                self.length_exact()
-                    .or_else(|| output_lengths::is_exact(self)),
-            ),
+            Metric::LengthExact => flag(self.length_exact().or_else(|| self.has_max_tokens())),
             _ => None,
         }
+    }
+
+    /// The tokens that count against `max_tokens`, hidden reasoning among them; None where they are only estimated.
+    pub(super) fn exact_output_tokens(&self) -> Option<u64> {
+        let counted = || self.counted_output().filter(|_| !self.approximate());
+        self.usage_output().or_else(counted).filter(|_| self.ok())
+    }
+
+    /// Whether a reply has exactly `max_tokens` tokens; None where one of the two is not known.
+    fn has_max_tokens(&self) -> Option<bool> {
+        Some(self.exact_output_tokens()? == self.max_tokens()?)
     }
 
     /// From the first reasoning token to the first token after the reasoning; None where the reasoning was not streamed.

@@ -12,7 +12,6 @@ use crate::in_flight::InFlight;
 use crate::measured_requests::Tags;
 use crate::request_row::RequestRow;
 use crate::round::Round;
-use crate::sample::Sample;
 use llmscen_core::check::RequestLimit;
 use llmscen_core::load::Shape;
 use llmscen_core::manifest::Part;
@@ -323,29 +322,6 @@ fn closed_loop_end(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Option<u64> 
         sent.map(|row| row.end()).max()
     });
     Some(ends.filter(|end| *end > started).min().unwrap_or(started))
-}
-
-/// Share of the run above which a drain has a note.
-const MAX_DRAIN: f64 = 0.01;
-
-/// Notes about what throughputs are over: the whole rounds, or a window without a long drain.
-pub fn window_notes(sample: &Sample) -> Vec<String> {
-    let drain = sample.requests_window.drain;
-    let share = drain / sample.windows.iter().sum::<f64>();
-    let of_requests = match sample.requests_window.whole {
-        Some(whole) => Some(format!("Throughputs are over {whole}.")),
-        None => (share > MAX_DRAIN).then(|| {
-            format!(
-                "The drain took {drain:.3} s after sending stopped, {:.1} % of the run. Throughputs exclude it; the metrics \
-                 `…_with_drain` include it.",
-                share * 100.0
-            )
-        }),
-    };
-    let has_sessions = sample.scalars.contains_key(&Metric::SessionThroughput);
-    let whole = sample.sessions_window.whole.filter(|_| has_sessions);
-    let of_sessions = whole.map(|whole| format!("Sessions per hour are over {whole}."));
-    of_requests.into_iter().chain(of_sessions).collect()
 }
 
 impl fmt::Display for WholeReason {

@@ -280,7 +280,7 @@ impl Exchange<'_> {
             };
             let request = self
                 .request(headers.clone(), body.clone(), lease.version())
-                .map_err(unsendable)?;
+                .map_err(ClientError::into_failure)?;
             let restamp = std::mem::take(&mut sent_at_write);
             let sending = lease.send(request, || {
                 if restamp {
@@ -385,11 +385,6 @@ impl Exchange<'_> {
         self.trace.bytes_in += bytes.len() as u64;
         (bytes, complete)
     }
-}
-
-/// The failure of a request with invalid headers.
-pub(super) fn unsendable(error: ClientError) -> Failure {
-    Failure::new(FailureKind::Cancelled, error.to_string()).at(Failure::BEFORE_SENDING)
 }
 
 /// The content of an error body, or what can be decoded of it.

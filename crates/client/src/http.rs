@@ -6,7 +6,7 @@ use crate::body_capture::{CapturedExchange, CapturedHeads};
 use crate::clock::Clock;
 use crate::connect::Dialer;
 use crate::counters::LiveCounters;
-use crate::exchange::{AttemptTrace, Exchange, ResponseHeaders, TargetContext, unsendable};
+use crate::exchange::{AttemptTrace, Exchange, ResponseHeaders, TargetContext};
 use crate::headers::{RequestHeaders, RequestTarget};
 use crate::http1::ReadStatus;
 use crate::pool::{Pool, SessionTurn, WebSocketPolicy};
@@ -282,7 +282,7 @@ impl HttpClient {
                     request: None,
                     bytes_out: 0,
                     trace,
-                    end: Err(unsendable(error)),
+                    end: Err(error.into_failure()),
                 };
             }
         };
@@ -436,7 +436,9 @@ impl HttpClient {
                 }
                 () = tokio::time::sleep(delay.into()) => {}
             }
-            headers = self.attempt_headers(call, trace).map_err(unsendable)?;
+            headers = self
+                .attempt_headers(call, trace)
+                .map_err(ClientError::into_failure)?;
             trace.begin_retry(self.target.clock.now());
         }
     }

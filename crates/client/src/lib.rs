@@ -32,6 +32,7 @@ mod websocket;
 pub use headers::API_KEY_HEADERS;
 
 use crate::tls::TlsError;
+use llmscen_core::outcome::{Failure, FailureKind};
 use thiserror::Error;
 
 /// Why no client can be created for a target.
@@ -59,4 +60,11 @@ pub enum ClientError {
     /// Invalid TLS settings.
     #[error(transparent)]
     Tls(#[from] TlsError),
+}
+
+impl ClientError {
+    /// The failure of a request that cannot be sent.
+    pub(crate) fn into_failure(self) -> Failure {
+        Failure::new(FailureKind::Cancelled, self.to_string()).at(Failure::BEFORE_SENDING)
+    }
 }

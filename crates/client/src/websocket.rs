@@ -103,7 +103,9 @@ impl Upgrade {
     /// No response, or not one to this handshake.
     pub async fn run(&self, mut connection: Connection) -> Result<Handshake, Failure> {
         let key = generate_key();
-        let request = self.request(&key).map_err(crate::exchange::unsendable)?;
+        let request = self
+            .request(&key)
+            .map_err(crate::ClientError::into_failure)?;
         let sent = request.headers().clone();
         let response = connection
             .upgrade(request)

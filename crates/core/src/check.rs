@@ -1,6 +1,8 @@
 //! Service-level objectives (checks) and their verdicts.
 
-use crate::baseline::Relative;
+pub mod relative;
+
+use crate::check::relative::Relative;
 use crate::label::Labels;
 use crate::metric::{Metric, Scope, Stat};
 use crate::signal::Signal;

@@ -1,9 +1,9 @@
 //! Where prompts come from, and what a dataset yields: prompts grouped into sessions.
 
 use crate::distribution::{Distribution, Weighted};
+use crate::quantity::Quantity;
 use crate::redact::Secret;
 use crate::remote_data::RemoteData;
-use crate::request::Quantity;
 use crate::seed::Seed;
 use crate::units::Nanos;
 use serde::{Deserialize, Serialize};

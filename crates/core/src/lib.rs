@@ -33,6 +33,7 @@ pub mod mix;
 pub mod model_hub;
 pub mod outcome;
 pub mod plan;
+pub mod quantity;
 pub mod redact;
 pub mod remote_data;
 pub mod report;

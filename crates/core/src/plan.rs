@@ -10,7 +10,7 @@ use crate::load::{Load, Shape, Warmup};
 use crate::mix::{EntryLoad, MixEntry, is_in_group};
 use crate::redact::{DISTINCT, Redactor, Secret};
 use crate::request::RequestSpec;
-use crate::schedule::halving::groups;
+use crate::search::groups;
 use crate::search::{CapacitySearch, HalvingSpec};
 use crate::seed::Seed;
 use crate::stage::six_digits;

@@ -2,7 +2,8 @@
 
 use crate::dataset::{DatasetSpec, Source};
 use crate::plan::Case;
-use crate::request::{Quantity, RequestSpec};
+use crate::quantity::Quantity;
+use crate::request::RequestSpec;
 use serde_json::Value;
 
 /// The output length that a request asks for, beyond the limit `max_tokens`.

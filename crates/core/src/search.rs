@@ -4,6 +4,7 @@ use crate::check::Verdict;
 use crate::label::Labels;
 use crate::units::Nanos;
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 /// What a search maximizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -398,6 +399,18 @@ impl SearchReport {
             .as_ref()
             .is_none_or(|candidacy| candidacy.fate == Some(Fate::Best))
     }
+}
+
+/// The groups of a plan's searches: indexes of the searches of each.
+pub fn groups(searches: &[CapacitySearch]) -> Vec<Range<usize>> {
+    let mut groups: Vec<Range<usize>> = Vec::new();
+    for (index, search) in searches.iter().enumerate() {
+        match groups.last_mut() {
+            Some(group) if searches[group.start].group == search.group => group.end = index + 1,
+            _ => groups.push(index..index + 1),
+        }
+    }
+    groups
 }
 
 #[cfg(test)]

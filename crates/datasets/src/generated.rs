@@ -11,7 +11,8 @@ use llmscen_core::dataset::{
     AtLimit, ContextLimit, GeneratedSessions, LaterTurns, Prompt, Session,
 };
 use llmscen_core::distribution::Weighted;
-use llmscen_core::request::{Quantity, sample_length};
+use llmscen_core::quantity::Quantity;
+use llmscen_core::request::sample_length;
 use llmscen_core::seed::Seed;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -325,7 +326,7 @@ mod tests {
         AtLimit, ContextLimit, DatasetSpec, Generated, GeneratedSessions, Source, Turns,
     };
     use llmscen_core::distribution::Weighted;
-    use llmscen_core::request::Quantity;
+    use llmscen_core::quantity::Quantity;
     use llmscen_core::seed::Seed;
     use std::collections::HashSet;
 

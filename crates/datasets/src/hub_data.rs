@@ -9,7 +9,7 @@ mod splits;
 use super::Progress;
 use super::cache::{self, CacheDir, CachedFile};
 use super::fetch::{Download, FetchError, Problem, Purpose, Received, Sink};
-use super::remote_data::{RemoteFiles, digest_of};
+use super::remote_files::{RemoteFiles, digest_of};
 use llmscen_core::bounds;
 use llmscen_core::model_hub::dataset_snapshot;
 use llmscen_core::remote_data::{DataPin, HubReference, PREFIX, PinError, is_path};

@@ -26,6 +26,7 @@ mod model_hub;
 mod prefix;
 mod random;
 mod remote_data;
+mod remote_files;
 mod rerank;
 mod rows;
 mod speed;

@@ -13,7 +13,7 @@ use super::{Prompts, Setting};
 use crate::token::{Slot, TokenError, Tokenizer};
 use llmscen_core::dataset::{OnExhausted, Order};
 use llmscen_core::dataset::{Prompt, Session};
-use llmscen_core::request::Quantity;
+use llmscen_core::quantity::Quantity;
 use llmscen_core::seed::Seed;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;

@@ -10,7 +10,7 @@ use super::synthetic::{DrawnLengths, GENERATORS, Lengths, SharedPrefix};
 use super::{Prompts, Setting};
 use crate::token::{Slot, Tokenizer};
 use llmscen_core::dataset::{Prompt, Session};
-use llmscen_core::request::Quantity;
+use llmscen_core::quantity::Quantity;
 use llmscen_core::seed::Seed;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;

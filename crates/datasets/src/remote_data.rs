@@ -4,19 +4,12 @@ use super::Progress;
 use super::cache::{self, CacheDir, CachedFile};
 use super::fetch::{FetchError, Purpose, hex};
 use super::hub_data::Repository;
+use crate::remote_files::RemoteFiles;
+use crate::remote_files::digest_of;
 use llmscen_core::remote_data::{DataPin, PinError, RemoteData, RemoteReference};
 use reqwest::Url;
 use sha2::{Digest, Sha256};
-use std::path::{Path, PathBuf};
-
-/// The files of downloaded data.
-pub struct RemoteFiles {
-    /// Name of the first file, for errors.
-    pub name: PathBuf,
-    /// The files on this machine, in the order in which they are read.
-    pub paths: Vec<PathBuf>,
-    pub notes: Vec<String>,
-}
+use std::path::PathBuf;
 
 /// Looks up the exact files of a reference.
 ///
@@ -40,12 +33,6 @@ pub fn obtain(
         RemoteReference::Hub(reference) => Repository { reference, cache }.obtain(pin, progress),
         RemoteReference::Url(url) => UrlFile::new(url, cache).obtain(pin, progress),
     }
-}
-
-/// The SHA-256 of a file on this machine.
-pub fn digest_of(path: &Path) -> Result<String, PinError> {
-    cache::file_digest(path)
-        .map_err(|error| PinError::Failed(format!("cannot read {}: {error}", path.display())))
 }
 
 /// The file of a URL, and where it is on this machine.

@@ -4,7 +4,7 @@ use super::Setting;
 use super::error::PromptError;
 use crate::token::{Slot, TokenError, Tokenizer};
 use llmscen_core::distribution::Weighted;
-use llmscen_core::request::Quantity;
+use llmscen_core::quantity::Quantity;
 use llmscen_core::request::sample_length;
 use llmscen_core::seed::Seed;
 use rand::{Rng, SeedableRng};

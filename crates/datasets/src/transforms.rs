@@ -6,7 +6,7 @@ use super::{Prompts, Setting, file};
 use crate::token::{Text, TokenError, Tokenizer};
 use llmscen_core::dataset::{Prompt, Session};
 use llmscen_core::dataset::{ShapeMode, Source, TextShape};
-use llmscen_core::request::Quantity;
+use llmscen_core::quantity::Quantity;
 use llmscen_core::request::sample_length;
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
@@ -275,7 +275,7 @@ mod cache_bust_tests {
     use crate::{CacheDir, Opened, open as open_any};
     use llmscen_core::dataset::DatasetSpec;
     use llmscen_core::dataset::Prompt;
-    use llmscen_core::request::Quantity;
+    use llmscen_core::quantity::Quantity;
     use serde_json::{Value, json};
     use std::collections::HashSet;
 

@@ -3,6 +3,7 @@
 //! A decoder adds the texts of each wire event with [`Accumulator::add_text`] and ends it with [`Accumulator::emit_pending`], which
 //! adds at most one token event per choice.
 
+use crate::content_kind::ContentKind;
 use crate::markers::{Found, MarkerSplitter, Markers, split_text};
 use crate::raw_json::{Raw, decode_string, is_text};
 use crate::usage::{
@@ -20,23 +21,6 @@ use std::ops::Range;
 pub const MAX_CHOICES: usize = 1024;
 /// Finish reasons of vLLM and SGLang for an aborted generation.
 const ABORTED: [&str; 2] = ["abort", "error"];
-
-/// The kind of generated content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ContentKind {
-    /// Reasoning before the answer.
-    Reasoning,
-    /// A summary in place of the reasoning: its tokens are not those that the server counts.
-    Summary,
-    /// The answer, or the transcript of its audio.
-    Answer,
-    /// A refusal to answer.
-    Refusal,
-    /// The name or the arguments of a tool call.
-    ToolCall,
-    /// Audio, images: content, but no text.
-    Media,
-}
 
 /// The texts of one choice, as received.
 #[derive(Debug, Default)]
@@ -850,6 +834,7 @@ pub fn finish(reason: Option<&str>, has_content: bool) -> Result<Finish, Failure
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::content_kind::ContentKind;
 
     const KEEP: fn() -> DecodeOptions = || DecodeOptions {
         keep_text: true,

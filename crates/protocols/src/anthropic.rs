@@ -1,6 +1,7 @@
 //! Anthropic messages.
 
-use crate::accumulator::{Accumulator, ContentKind, MessageText, ToolCallText};
+use crate::accumulator::{Accumulator, MessageText, ToolCallText};
+use crate::content_kind::ContentKind;
 use crate::decoder::{Assembly, decoder_for};
 use crate::error::error_text;
 use crate::framing::Event;

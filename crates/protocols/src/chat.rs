@@ -1,7 +1,8 @@
 //! OpenAI chat completions and text completions.
 
-use crate::accumulator::{Accumulator, ContentKind, MessageText, ToolCallText};
+use crate::accumulator::{Accumulator, MessageText, ToolCallText};
 use crate::chunk::{Choice, Chunk, ToolCall};
+use crate::content_kind::ContentKind;
 use crate::decoder::{Assembly, decoder_for};
 use crate::error::error_text;
 use crate::framing::Event;

@@ -3,7 +3,7 @@
 //! Values are raw slices of the body: an empty text is detected without decoding, so an event needs no allocation, and a token
 //! that is half a surrogate pair still counts.
 
-use crate::accumulator::ContentKind;
+use crate::content_kind::ContentKind;
 use crate::raw_json::{OneOrMany, Raw, is_filled, is_text};
 use serde::Deserialize;
 use serde_json::value::RawValue;

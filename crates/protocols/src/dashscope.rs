@@ -3,7 +3,8 @@
 mod cumulative_text;
 mod message;
 
-use crate::accumulator::{Accumulator, ContentKind, MAX_CHOICES};
+use crate::accumulator::{Accumulator, MAX_CHOICES};
+use crate::content_kind::ContentKind;
 use crate::decoder::{Assembly, decoder_for};
 use crate::error::error_text;
 use crate::framing::Event;

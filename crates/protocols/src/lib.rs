@@ -16,6 +16,7 @@ mod accumulator;
 mod anthropic;
 mod chat;
 mod chunk;
+pub mod content_kind;
 mod custom;
 mod dashscope;
 mod decoder;

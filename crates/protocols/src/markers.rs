@@ -9,7 +9,7 @@
 //! ```
 //! Harmony (gpt-oss) names the channel of each message: `<|channel|>analysis<|message|>…<|end|><|start|>assistant<|channel|>final<|message|>…`.
 
-use crate::accumulator::ContentKind;
+use crate::content_kind::ContentKind;
 use llmscen_core::request::ReasoningMarkers;
 use std::sync::{Arc, LazyLock};
 

@@ -1,6 +1,7 @@
 //! Ollama's native chat and generation: NDJSON with times of the server.
 
-use crate::accumulator::{Accumulator, ContentKind};
+use crate::accumulator::Accumulator;
+use crate::content_kind::ContentKind;
 use crate::decoder::{Assembly, decoder_for};
 use crate::error::error_text;
 use crate::framing::Event;

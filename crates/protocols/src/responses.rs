@@ -1,6 +1,7 @@
 //! OpenAI responses.
 
-use crate::accumulator::{Accumulator, ContentKind, ToolCallText, finish};
+use crate::accumulator::{Accumulator, ToolCallText, finish};
+use crate::content_kind::ContentKind;
 use crate::decoder::{Assembly, decoder_for};
 use crate::error::error_text;
 use crate::framing::Event;

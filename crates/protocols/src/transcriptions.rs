@@ -1,7 +1,8 @@
 //! OpenAI transcriptions and translations of audio. vLLM streams them as chat completions.
 
-use crate::accumulator::{Accumulator, ContentKind};
+use crate::accumulator::Accumulator;
 use crate::chat::ChatMessages;
+use crate::content_kind::ContentKind;
 use crate::decoder::{Assembly, decoder_for};
 use crate::error::error_text;
 use crate::framing::Event;

@@ -246,7 +246,8 @@ pub fn noise_json(baseline: &Baseline, all: &[RunVariation]) -> Result<String, V
 #[cfg(test)]
 mod tests {
     use super::*;
-    use llmscen_core::baseline::{Answers, LEVELS};
+    use llmscen_core::baseline::LEVELS;
+    use llmscen_core::check::relative::Answers;
     use llmscen_core::label::Scalar;
     use std::sync::Arc;
 

@@ -1,5 +1,6 @@
 //! The largest load of each configuration that meets its objectives, ranked: of capacity searches, or of ladders of loads.
 
+use crate::format::capitalize;
 use crate::format::{ABSENT, check_title, counted, percent, value};
 use crate::objectives::severity;
 use crate::search::{
@@ -224,7 +225,7 @@ pub(super) fn table(report: &Report) -> Table {
             .documents("Configuration")
             .terminal("CONFIGURATION", 0),
         Column::number()
-            .documents(&capitalized(&quantity))
+            .documents(&capitalize(&quantity))
             .terminal("MAXIMUM", 0),
         Column::text().documents("Evidence").terminal("EVIDENCE", 0),
     ]);
@@ -311,12 +312,6 @@ fn group_labels(capacities: &[Capacity<'_>]) -> BTreeMap<usize, Labels> {
         shared.0.retain(|label| capacity.labels.0.contains(label));
     }
     groups
-}
-
-fn capitalized(text: &str) -> String {
-    let mut letters = text.chars();
-    let first = letters.next().map(|first| first.to_ascii_uppercase());
-    first.into_iter().chain(letters).collect()
 }
 
 /// What the searches look for, its unit, and what each found.

@@ -1,11 +1,12 @@
 //! The tables about cases: main metrics, traffic classes, steady state, failures and retries.
 
 use crate::dimensions::{Dimension, dimensions};
+use crate::format::depends_on_output_tokens;
 use crate::format::{ABSENT, number, optional, percent, value};
-use crate::notes::mark;
 use crate::table::{Cell, Column, Emphasis, Row, Screen, Table};
 use llmscen_core::check::Ruling;
 use llmscen_core::metric::{Metric, Stat};
+use llmscen_core::report::TokenSource;
 use llmscen_core::report::{CaseReport, GroupReport, Report};
 use llmscen_core::sample::SummaryStatistics;
 use llmscen_core::units::Unit;
@@ -15,6 +16,15 @@ use std::collections::BTreeMap;
 /// The cases of a report with their indexes.
 pub(crate) fn indexed(report: &Report) -> impl Iterator<Item = (usize, &CaseReport)> {
     report.cases.iter().enumerate()
+}
+
+/// `~` before a value whose output tokens were only counted from streamed events: it is a lower bound.
+pub fn mark(case: &CaseReport, metric: Metric) -> &'static str {
+    if case.token_source == Some(TokenSource::Events) && depends_on_output_tokens(metric) {
+        "~"
+    } else {
+        ""
+    }
 }
 
 /// A value of a metric, marked if its token counts are a lower bound; in a terminal with its unit.

@@ -6,7 +6,6 @@ mod pages;
 mod summary;
 mod tables;
 
-pub use labels::short_folder;
 pub use notes::{differs, notes};
 pub use pages::{html, markdown};
 pub use tables::{separated, table};

@@ -109,6 +109,15 @@ pub(crate) fn limit_ratio(verdict: &Verdict) -> Option<f64> {
     (limit > 0.0 && observed >= 0.0 && !ratio.is_nan()).then_some(ratio)
 }
 
+/// The relative distance between the observed value and the limit; missing data counts as infinite.
+pub(crate) fn distance(verdict: &Verdict) -> f64 {
+    match verdict.observed {
+        None => f64::INFINITY,
+        Some(_) if verdict.check.limit == 0.0 => f64::MAX,
+        Some(observed) => ((observed - verdict.check.limit) / verdict.check.limit).abs(),
+    }
+}
+
 /// `8.2x the limit`; for a lower limit `0.42x the limit`. None without a ratio, or if it rounds to 1.
 pub(crate) fn excess(verdict: &Verdict) -> Option<String> {
     let ratio = limit_ratio(verdict)?;

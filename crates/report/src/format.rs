@@ -316,6 +316,33 @@ fn escape_markdown(text: &str) -> String {
     out
 }
 
+/// The text with a capital first letter.
+pub(crate) fn capitalize(text: &str) -> String {
+    let mut letters = text.chars();
+    letters
+        .next()
+        .map(|first| first.to_uppercase().chain(letters).collect())
+        .unwrap_or_default()
+}
+
+/// The longest folder in a legend, in characters.
+const MAX_FOLDER: usize = 36;
+
+/// The last two parts of a path, cut at their beginning to fit into a legend.
+pub fn short_folder(folder: &str) -> String {
+    let parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
+    let last = parts
+        .get(parts.len().saturating_sub(2)..)
+        .unwrap_or_default()
+        .join("/");
+    let long = last.chars().count().saturating_sub(MAX_FOLDER);
+    if long > 0 {
+        format!("…{}", last.chars().skip(long + 1).collect::<String>())
+    } else {
+        last
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

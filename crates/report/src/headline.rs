@@ -2,6 +2,8 @@
 
 use crate::commands;
 use crate::findings;
+use crate::findings::distance;
+use crate::format::capitalize;
 use crate::format::{against, check_title, counted, millis, plain};
 use crate::objectives::{limit_text, subject_mark};
 use crate::search;
@@ -155,7 +157,7 @@ fn fail_reason(report: &Report) -> String {
     let failed = verdicts_with(report, Ruling::Fail);
     let Some((case, verdict)) = failed
         .iter()
-        .max_by(|a, b| excess(a.1).total_cmp(&excess(b.1)))
+        .max_by(|a, b| distance(a.1).total_cmp(&distance(b.1)))
     else {
         return match commands::failed(report) {
             Some(failed) => format!("{failed} {}.", capitalize(&extent(report))),
@@ -191,15 +193,6 @@ fn fail_reason(report: &Report) -> String {
         check_title(check),
         case.id
     )
-}
-
-/// The relative distance between the observed value and the limit; missing data counts as infinite.
-pub(crate) fn excess(verdict: &Verdict) -> f64 {
-    match verdict.observed {
-        None => f64::INFINITY,
-        Some(_) if verdict.check.limit == 0.0 => f64::MAX,
-        Some(observed) => ((observed - verdict.check.limit) / verdict.check.limit).abs(),
-    }
 }
 
 /// How many times its samples an objective needs.
@@ -315,15 +308,6 @@ fn invalid_reason(report: &Report) -> String {
         plain(why).trim_end_matches('.'),
         remedy(first),
     )
-}
-
-/// The text with a capital first letter.
-pub(crate) fn capitalize(text: &str) -> String {
-    let mut letters = text.chars();
-    letters
-        .next()
-        .map(|first| first.to_uppercase().chain(letters).collect())
-        .unwrap_or_default()
 }
 
 /// What to do about an invalid case, with a leading space; empty if the reason names the remedy.

@@ -10,6 +10,7 @@ mod sparkline;
 mod tests;
 
 use crate::cases::{case_metrics, endpoints, failures, groups};
+use crate::format::capitalize;
 use crate::format::optional;
 use crate::objectives::{objectives, objectives_of_case};
 use crate::table::{Table, case_anchor, prose_html};
@@ -191,7 +192,7 @@ fn page<'a>(report: &'a Report, plan: &'a str) -> Page<'a> {
         verdict: headline::verdict_name(report.verdict),
         tone: headline::verdict_name(report.verdict).to_lowercase(),
         subject: lead::subject(report, plan),
-        reason: prose_html(&headline::capitalize(&headline::reason(report))),
+        reason: prose_html(&capitalize(&headline::reason(report))),
         validity: headline::validity(report)
             .map(|(tone, sentence)| (tone.class(), tone.symbol(), sentence)),
         tiles: lead::tiles(report),

@@ -2,13 +2,12 @@
 //!
 //! Every key is always present. A missing value is null, and the `notes` of the case give the reason. Shares are 0..=1.
 
+use crate::objectives::slo_json;
 use crate::{ViewError, cases, local, notes, repeats, search, server, telemetry};
-use llmscen_core::baseline::Relative;
-use llmscen_core::check::{VERDICT_RULES, Verdict};
+use llmscen_core::check::VERDICT_RULES;
 use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::report::{CaseReport, GroupReport, Report};
 use llmscen_core::sample::SummaryStatistics;
-use llmscen_core::units::Unit;
 use serde_json::{Map, Value, json};
 
 /// The format's name and version, the value of `schema`.
@@ -179,52 +178,16 @@ fn distribution_json(distribution: &SummaryStatistics) -> Map<String, Value> {
     out
 }
 
-/// An entry of `slo`.
-pub(super) fn slo_json(verdict: &Verdict) -> Value {
-    let unit = match verdict.check.subject.unit() {
-        Unit::Share => "share",
-        unit => unit.symbol(),
-    };
-    json!({
-        "expr": verdict.check.expr,
-        "default": verdict.check.is_default,
-        "verdict": verdict.ruling,
-        "observed": verdict.observed,
-        "bound": verdict.bound,
-        "limit": verdict.check.limit,
-        "relative": verdict.check.relative.as_ref().map(relative_json),
-        "unit": unit,
-        "n": verdict.n,
-        "effective_n": verdict.effective_n,
-        "need": verdict.need,
-        "note": verdict.note,
-    })
-}
-
-/// The reference of a relative limit.
-fn relative_json(relative: &Relative) -> Value {
-    let known = relative.known;
-    json!({
-        "to": relative.to,
-        "case": relative.case.as_ref().map(|case| &case.id),
-        "factor": relative.factor,
-        "value": known.map(|known| known.value),
-        "low": known.and_then(|known| known.low),
-        "high": known.and_then(|known| known.high),
-        "n": known.and_then(|known| known.n),
-        "runs": known.and_then(|known| known.spread).map(|spread| spread.runs),
-        "replicates": known.and_then(|known| known.spread).map(|spread| spread.of),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::fixture::{failing, grid, no_data, observed, report_of, searched, sweep};
-    use llmscen_core::baseline::{ReferenceKind, ReferenceValue};
+    use llmscen_core::check::relative::Relative;
+    use llmscen_core::check::relative::{ReferenceKind, ReferenceValue};
     use llmscen_core::early_stop::{Aborted, Saturated};
     use llmscen_core::report::ShardRecord;
     use llmscen_core::signal::Signal;
+    use llmscen_core::units::Unit;
 
     fn rendered(report: &Report) -> Value {
         serde_json::from_str(&json(report).unwrap()).unwrap()

@@ -1,10 +1,10 @@
 //! Notes about cases: missing metrics and their reasons, token counts that are a lower bound, correlated samples.
 
-use crate::format::{code, counted, depends_on_output_tokens, prose};
+use crate::format::{code, counted, prose};
 use crate::{percentiles, telemetry};
 use llmscen_core::check::Verdict;
 use llmscen_core::metric::{Metric, Requires, Scope};
-use llmscen_core::report::{CaseReport, GroupReport, Report, TokenSource};
+use llmscen_core::report::{CaseReport, GroupReport, Report};
 
 /// A note names at most this many cases and counts the others.
 const NAMED_CASES: usize = 4;
@@ -167,15 +167,6 @@ fn missing_metrics(case: &CaseReport) -> impl Iterator<Item = Metric> {
         })
 }
 
-/// `~` before a value whose output tokens were only counted from streamed events: it is a lower bound.
-pub fn mark(case: &CaseReport, metric: Metric) -> &'static str {
-    if case.token_source == Some(TokenSource::Events) && depends_on_output_tokens(metric) {
-        "~"
-    } else {
-        ""
-    }
-}
-
 /// Effective sample sizes below this share of the samples are reported.
 const CORRELATED_SHARE: f64 = 0.5;
 
@@ -253,10 +244,12 @@ fn counts_gaps(verdict: &Verdict) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cases::mark;
     use crate::fixture;
     use crate::fixture::sweep;
     use llmscen_core::check::Subject;
     use llmscen_core::metric::Stat;
+    use llmscen_core::report::TokenSource;
 
     #[test]
     fn a_missing_metric_has_a_reason_if_it_was_asked_for() {

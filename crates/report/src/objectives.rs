@@ -1,12 +1,13 @@
 //! The table of the objectives and their verdicts.
 
+use crate::cases::mark;
 use crate::format::{ABSENT, against, check_title, value};
-use crate::notes::mark;
 use crate::table::{Cell, Column, Row, Screen, Table};
+use llmscen_core::check::relative::Relative;
 use llmscen_core::check::{Check, Ruling, Subject, Verdict};
 use llmscen_core::report::{CaseReport, Report};
 use llmscen_core::units::Unit;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// A verdict with its case and the index of the case.
 type Judged<'a> = (usize, &'a CaseReport, &'a Verdict);
@@ -195,11 +196,61 @@ pub(crate) fn limit_text(verdict: &Verdict) -> String {
     }
 }
 
+/// An entry of `slo`.
+pub(crate) fn slo_json(verdict: &Verdict) -> Value {
+    let unit = match verdict.check.subject.unit() {
+        Unit::Share => "share",
+        unit => unit.symbol(),
+    };
+    json!({
+        "expr": verdict.check.expr,
+        "default": verdict.check.is_default,
+        "verdict": verdict.ruling,
+        "observed": verdict.observed,
+        "bound": verdict.bound,
+        "limit": verdict.check.limit,
+        "relative": verdict.check.relative.as_ref().map(relative_json),
+        "unit": unit,
+        "n": verdict.n,
+        "effective_n": verdict.effective_n,
+        "need": verdict.need,
+        "note": verdict.note,
+    })
+}
+
+/// The reference of a relative limit.
+fn relative_json(relative: &Relative) -> Value {
+    let known = relative.known;
+    json!({
+        "to": relative.to,
+        "case": relative.case.as_ref().map(|case| &case.id),
+        "factor": relative.factor,
+        "value": known.map(|known| known.value),
+        "low": known.and_then(|known| known.low),
+        "high": known.and_then(|known| known.high),
+        "n": known.and_then(|known| known.n),
+        "runs": known.and_then(|known| known.spread).map(|spread| spread.runs),
+        "replicates": known.and_then(|known| known.spread).map(|spread| spread.of),
+    })
+}
+
+/// The distinct objectives, in the order of the plan.
+pub(crate) fn titles(report: &Report) -> Vec<String> {
+    let mut titles: Vec<String> = Vec::new();
+    for verdict in report.cases.iter().flat_map(|case| &case.verdicts) {
+        let title = check_title(&verdict.check);
+        if !titles.contains(&title) {
+            titles.push(title);
+        }
+    }
+    titles
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::fixture::{case, failing, no_data, report_of, sweep};
-    use llmscen_core::baseline::{ReferenceKind, ReferenceValue, Relative};
+    use llmscen_core::check::relative::{ReferenceKind, ReferenceValue, Relative};
     use llmscen_core::report::RunVerdict;
 
     #[test]

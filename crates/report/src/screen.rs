@@ -1,11 +1,13 @@
 //! The result of a run on one screen of a terminal: verdict, open objectives, main metrics, what to do.
 
 use crate::cases;
+use crate::cases::mark;
 use crate::dimensions::{Dimension, dimensions};
+use crate::findings::distance;
 use crate::findings::{factor, limit_ratio};
 use crate::format::{against, check_title, counted, number, optional, plain, value};
-use crate::headline::{excess, paragraphs, validity, verdict_name};
-use crate::notes::{mark, silent_endpoints};
+use crate::headline::{paragraphs, validity, verdict_name};
+use crate::notes::silent_endpoints;
 use crate::objectives::{multiple, severity, subject_mark};
 use crate::search::{by_group, label_prefix, short_result};
 use crate::server::server_lines;
@@ -237,7 +239,7 @@ fn objectives(report: &Report) -> Table {
     groups.sort_by(|a, b| {
         let ((_, a), (_, b)) = (a[0], b[0]);
         let distance = || match a.ruling {
-            Ruling::Fail => excess(b).total_cmp(&excess(a)),
+            Ruling::Fail => distance(b).total_cmp(&distance(a)),
             _ => std::cmp::Ordering::Equal,
         };
         severity(a.ruling)
@@ -286,8 +288,8 @@ fn objectives(report: &Report) -> Table {
 fn objective_row(group: &[Judged<'_>], names: &CaseNames<'_>) -> Row {
     let by_distance = |a: &&Judged<'_>, b: &&Judged<'_>| match a.1.ruling {
         // Of passed objectives, the one that is nearest to its limit.
-        Ruling::Pass => excess(a.1).total_cmp(&excess(b.1)),
-        _ => excess(b.1).total_cmp(&excess(a.1)),
+        Ruling::Pass => distance(a.1).total_cmp(&distance(b.1)),
+        _ => distance(b.1).total_cmp(&distance(a.1)),
     };
     let Some(&(case, verdict)) = group.iter().min_by(by_distance) else {
         return Row::default();
@@ -339,7 +341,7 @@ pub fn annotations(report: &Report) -> Vec<(bool, String)> {
         .filter(|(_, verdict)| verdict.ruling != Ruling::Pass)
         .collect();
     open.sort_by(|(_, a), (_, b)| {
-        let distance = excess(b).total_cmp(&excess(a));
+        let distance = distance(b).total_cmp(&distance(a));
         severity(a.ruling).cmp(&severity(b.ruling)).then(distance)
     });
     let line = |(case, verdict): Judged<'_>| {

@@ -1,9 +1,10 @@
 //! Capacity searches: their results in a sentence, in tables and in results.json.
 
 use crate::ViewError;
+use crate::findings::distance;
+use crate::format::capitalize;
 use crate::format::{ABSENT, against, check_title, code, counted, number, percent};
-use crate::headline::{capitalize, excess};
-use crate::json::slo_json;
+use crate::objectives::slo_json;
 use crate::table::{Cell, Column, Emphasis, Row, Screen, Table};
 use llmscen_core::check::{Ruling, Verdict};
 use llmscen_core::label::{Labels, describe};
@@ -339,7 +340,7 @@ fn limiting_objective(search: &SearchReport) -> Option<String> {
             .iter()
             .filter(|verdict| verdict.ruling == Ruling::Fail)
             .filter(|verdict| !verdict.check.is_easier_with_load());
-        let worst = failed.max_by(|a, b| excess(a).total_cmp(&excess(b)))?;
+        let worst = failed.max_by(|a, b| distance(a).total_cmp(&distance(b)))?;
         Some((probe.load, check_title(&worst.check)))
     };
     let above = search.probes.iter().filter(|probe| {

@@ -24,7 +24,7 @@ mod limit;
 
 use crate::check::cursor::{CheckError, Cursor};
 use crate::suggest::{list, meant_or, nearest};
-use llmscen_core::baseline::Relative;
+use llmscen_core::check::relative::Relative;
 use llmscen_core::check::{Op, PageMetric, PageStat, RequestLimit, Subject};
 use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::signal::{Form, Signal};

@@ -1,6 +1,6 @@
 //! Metrics of a server: its /metrics endpoint, or those of its workers, in the text format of Prometheus.
 
-use crate::dcgm::report_gpus;
+use crate::prometheus::dcgm_fields::report_gpus;
 use crate::sampler::failed_samples_note;
 use crate::{SampledValue, TelemetrySource};
 use common::report_signals;
@@ -31,6 +31,7 @@ use tokio::runtime::{Builder, Runtime};
 
 pub mod address;
 mod common;
+pub(crate) mod dcgm_fields;
 mod names;
 pub mod query;
 pub(crate) mod text;

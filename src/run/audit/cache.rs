@@ -208,7 +208,7 @@ mod tests {
     use crate::run::audit::tests::{case as plain, sample_of};
     use llmscen_analysis::{RequestFields, RequestsBuilder};
     use llmscen_core::dataset::TextShape;
-    use llmscen_core::request::Quantity;
+    use llmscen_core::quantity::Quantity;
     use llmscen_core::telemetry::SignalStat;
 
     fn random(shared_prefix: u64) -> Source {

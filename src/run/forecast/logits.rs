@@ -5,7 +5,7 @@ use crate::store::npy;
 use llmscen_core::bounds;
 use llmscen_core::local::Local;
 use llmscen_core::plan::{Case, Plan};
-use llmscen_core::request::Quantity;
+use llmscen_core::quantity::Quantity;
 use llmscen_core::target::TargetLocation;
 use llmscen_datasets::token::Tokenizer;
 use llmscen_local::generation_params::LOGITS_AT_ONCE;

@@ -2,7 +2,7 @@
 
 use llmscen_analysis::judge::{CaseSamples, RoundDesign, value_of_other_case};
 use llmscen_analysis::{CaseFacts, Sample, Table, TableError, sample_case, sample_round};
-use llmscen_core::baseline::Relative;
+use llmscen_core::check::relative::Relative;
 use llmscen_core::check::{Check, Ruling};
 use llmscen_core::manifest::{Manifest, Part};
 use llmscen_core::plan::{Case, Plan};

@@ -10,8 +10,9 @@ use llmscen_core::check::{Check, Ruling, Verdict};
 use llmscen_core::manifest::{Manifest, Part};
 use llmscen_core::metric::Metric;
 use llmscen_core::plan::{Case, Plan};
-use llmscen_core::schedule::halving::{Halving, groups};
+use llmscen_core::schedule::halving::Halving;
 use llmscen_core::schedule::search::PASSES;
+use llmscen_core::search::groups;
 use llmscen_core::search::{
     Candidacy, CapacitySearch, Evidence, ProbeReport, Purpose, SearchReport,
 };

@@ -44,7 +44,7 @@ pub fn draw_client_cancel(
 mod tests {
     use super::*;
     use llmscen_core::distribution::Distribution;
-    use llmscen_core::request::Quantity;
+    use llmscen_core::quantity::Quantity;
     use llmscen_core::units::Nanos;
 
     fn drawn(share: f64, when: CancelWhen, seed: u64) -> Vec<Option<ClientCancel>> {

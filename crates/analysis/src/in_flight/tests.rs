@@ -1,4 +1,5 @@
 mod in_flight {
+
     use super::super::*;
     use crate::fixture::{failed, stream, table};
     use llmscen_core::outcome::FailureKind;
@@ -69,6 +70,7 @@ mod steady {
     use super::super::*;
     use crate::fixture::{case, facts, stream, table};
     use crate::round::rounds;
+    use crate::sending::sending_end;
     use llmscen_core::load::Arrival;
     use llmscen_core::outcome::Outcome;
     use llmscen_core::stage::{RateStage, UserStage};
@@ -79,6 +81,14 @@ mod steady {
         let rows = table.rows_of_case("a");
         let round = rounds(&rows, &facts(&case))[0];
         steady_state(&round, &InFlight::count(round.rows), &shape)
+    }
+
+    fn extent(
+        round: &Round<'_, '_>,
+        in_flight: &InFlight,
+        facts: &CaseFacts<'_>,
+    ) -> Option<(u64, u64)> {
+        steady_extent(round, in_flight, facts, sending_end(round, facts))
     }
 
     #[test]
@@ -110,7 +120,7 @@ mod steady {
             let mut case = case.clone();
             case.load.shape = shape.clone();
             case.load.duration = duration.map(Nanos::from_millis);
-            steady_extent(&round, &InFlight::count(round.rows), &facts(&case))
+            extent(&round, &InFlight::count(round.rows), &facts(&case))
         };
         let (closed, open) = (
             Shape::Closed { users: 2 },
@@ -133,10 +143,7 @@ mod steady {
         // The level is 1 for 50 of 90 ms, so that is an open loop's plateau.
         assert_eq!(of(&open, Some(90)), Some((0, 90_000_000)));
         assert_eq!(of(&Shape::Burst, None), Some((0, 60_000_000)));
-        assert_eq!(
-            steady_extent(&round, &InFlight(vec![(0, 0)]), &facts(&case)),
-            None
-        );
+        assert_eq!(extent(&round, &InFlight(vec![(0, 0)]), &facts(&case)), None);
     }
 
     #[test]
@@ -147,7 +154,7 @@ mod steady {
                 .collect();
             let (table, case) = (table("a", &rows), case(shape.clone()));
             let rows = table.rows_of_case("a");
-            steady_extent(
+            extent(
                 &rounds(&rows, &facts(&case))[0],
                 &InFlight::count(&rows),
                 &facts(&case),

@@ -2,7 +2,7 @@
 
 use crate::judge::figure::figure;
 use crate::sample::Sample;
-use llmscen_core::baseline::{ReferenceValue, Replicates, Spread};
+use llmscen_core::check::relative::{ReferenceValue, Replicates, Spread};
 use llmscen_core::check::{Check, Confidence};
 use llmscen_core::stats::comparison::{Group, difference};
 

@@ -2,7 +2,8 @@
 
 use crate::judge::assessment::Assessment;
 use crate::sample::Sample;
-use llmscen_core::baseline::{Figure, ReferenceValue, Relative};
+use llmscen_core::baseline::Figure;
+use llmscen_core::check::relative::{ReferenceValue, Relative};
 use llmscen_core::check::{Check, Subject};
 
 /// A limit on a cost as a limit on its throughput.

@@ -2,7 +2,7 @@
 
 use crate::judge::assessment::Assessment;
 use crate::sample::Sample;
-use llmscen_core::baseline::{Answers, Relative};
+use llmscen_core::check::relative::{Answers, Relative};
 use llmscen_core::check::{Check, Confidence, Ruling};
 use llmscen_core::metric::Metric;
 use llmscen_core::stats::paired::Pairs;
@@ -87,7 +87,7 @@ mod tests {
     use crate::fixture::TestRequest;
     use crate::judge::fixture::{check, ok, sample};
     use crate::judge::{Conditions, LoadKind, rule};
-    use llmscen_core::baseline::{ReferenceKind, ReferenceValue};
+    use llmscen_core::check::relative::{ReferenceKind, ReferenceValue};
     use llmscen_core::check::{Op, Verdict};
     use std::sync::Arc;
 

@@ -4,7 +4,7 @@ use crate::judge::assessment::Assessment;
 use crate::judge::evidence::Evidence;
 use crate::judge::figure::ends;
 use crate::judge::requirement::required_samples;
-use llmscen_core::baseline::{ReferenceValue, Relative, Replicates, Spread};
+use llmscen_core::check::relative::{ReferenceValue, Relative, Replicates, Spread};
 use llmscen_core::check::{Check, Confidence, Ruling};
 use llmscen_core::stats::design::Dependence;
 use llmscen_core::stats::interval::Interval;

@@ -1,6 +1,6 @@
 //! What a check requires in order to pass, known before the run.
 
-use llmscen_core::baseline::{ReferenceKind, ReferenceValue};
+use llmscen_core::check::relative::{ReferenceKind, ReferenceValue};
 use llmscen_core::check::{Check, Confidence, Op, Subject};
 use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::stats::long_run::LEAST;

@@ -8,7 +8,8 @@ mod sample {
     use llmscen_core::load::Shape;
     use llmscen_core::manifest::Part;
     use llmscen_core::outcome::{Failure, Outcome};
-    use llmscen_core::request::{Cancel, Quantity};
+    use llmscen_core::quantity::Quantity;
+    use llmscen_core::request::Cancel;
     use llmscen_core::units::Nanos;
 
     #[test]

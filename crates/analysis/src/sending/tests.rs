@@ -6,6 +6,7 @@ mod sending {
     use crate::judge::rule;
     use crate::round::rounds;
     use crate::sample::Sample;
+    use crate::window_notes;
     use llmscen_core::check::{Op, Ruling};
     use llmscen_core::dataset::Turns;
     use llmscen_core::load::{Arrival, Load};

@@ -8,7 +8,7 @@ use crate::export::vllm::summary;
 use crate::export::{Export, File, Measured, Names, slug};
 use llmscen_core::dataset::Source;
 use llmscen_core::distribution::Family;
-use llmscen_core::request::Quantity;
+use llmscen_core::quantity::Quantity;
 use serde_json::{Map, Value, json};
 
 /// A file per case.

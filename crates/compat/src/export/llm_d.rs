@@ -10,7 +10,7 @@ use llmscen_analysis::TimedRequest;
 use llmscen_core::dataset::Source;
 use llmscen_core::distribution::Family;
 use llmscen_core::metric::Metric;
-use llmscen_core::request::Quantity;
+use llmscen_core::quantity::Quantity;
 use serde_json::{Map, Value, json};
 
 /// A report per case.

@@ -13,7 +13,6 @@ use crate::search::{
     Budget, CapacitySearch, Evidence, Fate, Finding, HalvingSpec, Purpose, Score, Standing,
 };
 use std::collections::VecDeque;
-use std::ops::Range;
 
 #[cfg(test)]
 mod tests;
@@ -359,16 +358,4 @@ impl Score {
             high: self.high / gpus,
         }
     }
-}
-
-/// The groups of a plan's searches: indexes of the searches of each.
-pub fn groups(searches: &[CapacitySearch]) -> Vec<Range<usize>> {
-    let mut groups: Vec<Range<usize>> = Vec::new();
-    for (index, search) in searches.iter().enumerate() {
-        match groups.last_mut() {
-            Some(group) if searches[group.start].group == search.group => group.end = index + 1,
-            _ => groups.push(index..index + 1),
-        }
-    }
-    groups
 }

@@ -1,6 +1,6 @@
 //! The JSONPaths (RFC 9535) of a scenario's `extract`, and the JSON trees that they select from.
 
-use crate::accumulator::ContentKind;
+use crate::content_kind::ContentKind;
 use crate::raw_json::decode_failure;
 use jsonpath_rust::parser::model::JpQuery;
 use jsonpath_rust::parser::parse_json_path;

@@ -7,7 +7,7 @@ use crate::chart::style::{HEAT, INK, MISSING};
 use crate::dimensions::{Dimension, HEAT_STEPS, case_at, grid, heat_step};
 use crate::findings::{factor, limit_ratio};
 use crate::format::check_title;
-use crate::html::matrix::titles;
+use crate::objectives::titles;
 use llmscen_core::check::{Ruling, Verdict};
 use llmscen_core::report::Report;
 

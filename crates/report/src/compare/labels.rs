@@ -4,9 +4,6 @@ use crate::format::{ABSENT, against, counted, number, percent};
 use llmscen_core::compare::{Comparison, Contrast, Effect, Finding, Measure, Run, Span};
 use llmscen_core::report::RunVerdict;
 
-/// The longest folder in a legend, in characters.
-const MAX_FOLDER: usize = 36;
-
 /// `ttft.p95 ↓`: the arrow is the direction of better values.
 pub(super) fn measure(contrast: &Contrast) -> String {
     with_direction(contrast.measure)
@@ -212,19 +209,4 @@ pub(super) fn run_verdict(run: &Run) -> &'static str {
 /// The label of a side.
 pub(super) fn label(comparison: &Comparison, side: usize) -> &str {
     comparison.sides.get(side).map_or("", String::as_str)
-}
-
-/// The last two parts of a path, cut at their beginning to fit into a legend.
-pub fn short_folder(folder: &str) -> String {
-    let parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
-    let last = parts
-        .get(parts.len().saturating_sub(2)..)
-        .unwrap_or_default()
-        .join("/");
-    let long = last.chars().count().saturating_sub(MAX_FOLDER);
-    if long > 0 {
-        format!("…{}", last.chars().skip(long + 1).collect::<String>())
-    } else {
-        last
-    }
 }

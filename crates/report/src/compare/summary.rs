@@ -3,6 +3,7 @@
 use crate::compare::labels;
 use crate::compare::pages::compared_cases;
 use crate::dimensions::{dimensions, heat_step};
+use crate::format::short_folder;
 use crate::html::lead::Tile;
 use crate::html::matrix::{Cell, Matrix, Row};
 use crate::table::case_anchor;
@@ -22,11 +23,7 @@ const MAIN_MEASURES: [&str; 5] = [
 pub(super) fn subject(comparison: &Comparison) -> Vec<String> {
     let runs = comparison.runs.iter().map(|run| {
         let role = if run.side == 0 { "base" } else { "candidate" };
-        format!(
-            "{role} {}: {}",
-            run.label,
-            labels::short_folder(&run.folder)
-        )
+        format!("{role} {}: {}", run.label, short_folder(&run.folder))
     });
     runs.collect()
 }

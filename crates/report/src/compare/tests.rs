@@ -1,6 +1,7 @@
 use super::*;
 use crate::chart::Chart;
 use crate::fixture::comparison::{comparison, doubtful};
+use crate::format::short_folder;
 
 #[test]
 fn the_table_has_the_verdict_and_the_rule() {

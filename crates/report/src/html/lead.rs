@@ -3,8 +3,8 @@
 use crate::dimensions::dimensions;
 use crate::findings::{excess, limit_ratio};
 use crate::format::{against, check_title, counted, number, optional, percent, value};
-use crate::html::matrix::titles;
 use crate::html::sparkline;
+use crate::objectives::titles;
 use crate::objectives::{severity, subject_mark};
 use crate::search::{found_load, label_prefix, varied_key};
 use crate::table::{Emphasis, case_anchor};
@@ -246,7 +246,7 @@ fn throughput(report: &Report) -> Option<Tile> {
             "Throughput".to_owned(),
             format!(
                 "{}{}",
-                crate::notes::mark(case, metric),
+                crate::cases::mark(case, metric),
                 value(rate, metric.unit())
             ),
             requests

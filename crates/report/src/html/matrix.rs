@@ -3,6 +3,7 @@
 use crate::dimensions::{Dimension, case_at, dimensions, grid, heat_step};
 use crate::findings::{factor, limit_ratio};
 use crate::format::{against, check_title};
+use crate::objectives::titles;
 use crate::objectives::{limit_text, subject_mark};
 use crate::table::{Emphasis, case_anchor};
 use llmscen_core::check::{Ruling, Verdict};
@@ -117,18 +118,6 @@ pub(crate) fn matrix(report: &Report) -> Matrix {
         objectives: titles,
         grids: Vec::new(),
     }
-}
-
-/// The distinct objectives, in the order of the plan.
-pub fn titles(report: &Report) -> Vec<String> {
-    let mut titles: Vec<String> = Vec::new();
-    for verdict in report.cases.iter().flat_map(|case| &case.verdicts) {
-        let title = check_title(&verdict.check);
-        if !titles.contains(&title) {
-            titles.push(title);
-        }
-    }
-    titles
 }
 
 fn grid_of(report: &Report, title: &str, grid: &[Dimension; 2]) -> Grid {

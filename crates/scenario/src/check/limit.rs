@@ -4,7 +4,7 @@ use crate::check::cursor::{CheckError, Cursor};
 use crate::check::parse_left;
 use crate::suggest::{meant_or, nearest};
 use crate::values::number::{SIZE_UNITS, factor, percent};
-use llmscen_core::baseline::{CaseReference, ReferenceKind, Relative};
+use llmscen_core::check::relative::{CaseReference, ReferenceKind, Relative};
 use llmscen_core::check::{Op, Subject};
 use llmscen_core::metric::Metric;
 use llmscen_core::units::{Unit, to_percent};

@@ -1,7 +1,7 @@
 //! The grammar of limits: what is parsed, and where errors point to.
 
 use super::*;
-use llmscen_core::baseline::{CaseReference, ReferenceKind};
+use llmscen_core::check::relative::{CaseReference, ReferenceKind};
 use llmscen_core::check::{Check, Confidence, NoData, PageMetric, PageStat, RequestSet};
 use llmscen_core::label::Labels;
 use llmscen_core::metric::Stat;

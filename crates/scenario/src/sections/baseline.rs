@@ -7,9 +7,10 @@ use crate::suggest::{list, nearest};
 use crate::tree::{Data, Entry, Node, Span};
 use crate::values::{expect, object_schema};
 use llmscen_core::baseline::{
-    Answers, BASELINE_SCHEMA, Baseline, BaselineCase, Figure, LEVELS, MAX_RUNS,
-    MIN_RUNS_FOR_SPREAD, ReferenceValue, Replicates, SINGLE_SCHEMA, Spread,
+    BASELINE_SCHEMA, Baseline, BaselineCase, Figure, LEVELS, MAX_RUNS, MIN_RUNS_FOR_SPREAD,
+    SINGLE_SCHEMA,
 };
+use llmscen_core::check::relative::{Answers, ReferenceValue, Replicates, Spread};
 use llmscen_core::check::{Check, Confidence, Subject};
 use llmscen_core::label::Labels;
 use llmscen_core::metric::Metric;

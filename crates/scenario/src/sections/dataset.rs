@@ -23,8 +23,8 @@ use llmscen_core::dataset::{
     Source, TextShape, TraceRows, TraceSpec, Turns, VideoSpec,
 };
 use llmscen_core::distribution::{Bin, Distribution, Family, Weighted};
+use llmscen_core::quantity::Quantity;
 use llmscen_core::redact::Secret;
-use llmscen_core::request::Quantity;
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
 use llmscen_core::url_secrets::is_secret_name;

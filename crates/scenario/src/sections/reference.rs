@@ -6,7 +6,7 @@ use crate::schema_table::Leaf;
 use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Entry, Node, Span};
 use crate::values::expect;
-use llmscen_core::baseline::ReferenceValue;
+use llmscen_core::check::relative::ReferenceValue;
 use llmscen_core::check::{Check, Confidence, Subject};
 use llmscen_core::label::Labels;
 use llmscen_core::plan::Case;

@@ -16,7 +16,7 @@ use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Entry, Node, Span};
 use crate::values::expect;
 use crate::values::text::{CONFIDENCE, confidence};
-use llmscen_core::baseline::ReferenceKind;
+use llmscen_core::check::relative::ReferenceKind;
 use llmscen_core::check::{Abort, Check, NoData, RequestSet, Subject};
 use llmscen_core::label::{STAGE, Scalar};
 use llmscen_core::metric::Scope;

@@ -1,7 +1,7 @@
 //! Relative limits and presets, and their values in each case.
 
 use super::{load_file, load_with, messages, plan, reloaded};
-use llmscen_core::baseline::{ReferenceKind, ReferenceValue};
+use llmscen_core::check::relative::{ReferenceKind, ReferenceValue};
 use llmscen_core::check::{Check, Confidence};
 use llmscen_core::plan::Plan;
 

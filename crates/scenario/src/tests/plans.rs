@@ -9,7 +9,8 @@ use llmscen_core::dataset::{
 use llmscen_core::distribution::Distribution;
 use llmscen_core::load::{Arrival, AtLimit, MaxInFlight, Shape, Warmup};
 use llmscen_core::plan::{Case, TraceFile};
-use llmscen_core::request::{Done, Extract, ExtractUsage, Framing, Quantity};
+use llmscen_core::quantity::Quantity;
+use llmscen_core::request::{Done, Extract, ExtractUsage, Framing};
 use llmscen_core::stage::{RateProfile, RateStage, UserStage};
 use llmscen_core::target::{Compression, HttpVersion, TargetLocation};
 use llmscen_core::units::Nanos;

@@ -10,7 +10,7 @@ use crate::values::{expect, object_schema};
 use llmscen_core::distribution::{
     Bin, Distribution, DistributionError, Family, MAX_TOKENS, Measure, Weighted,
 };
-use llmscen_core::request::Quantity;
+use llmscen_core::quantity::Quantity;
 use llmscen_core::units::parse_duration;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

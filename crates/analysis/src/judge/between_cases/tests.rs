@@ -1,7 +1,7 @@
 use super::*;
 use crate::judge::fixture::{check, conditions, ok, sample};
 use crate::judge::rule;
-use llmscen_core::baseline::{CaseReference, ReferenceKind, Relative};
+use llmscen_core::check::relative::{CaseReference, ReferenceKind, Relative};
 use llmscen_core::check::{Op, Ruling, Verdict};
 use llmscen_core::metric::{Metric, Stat};
 use rand::{RngExt, SeedableRng};

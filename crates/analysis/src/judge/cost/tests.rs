@@ -1,7 +1,7 @@
 use super::*;
 use crate::judge::fixture::{check, conditions, ok, sample};
 use crate::judge::{figure, rule};
-use llmscen_core::baseline::ReferenceKind;
+use llmscen_core::check::relative::ReferenceKind;
 use llmscen_core::check::{Op, Ruling, Verdict};
 use llmscen_core::metric::Metric;
 

@@ -2,7 +2,7 @@ use super::*;
 use crate::fixture::TestRequest;
 use crate::judge::fixture::{check, conditions, failed, goodput, ok, sample};
 use crate::judge::{figure, rule};
-use llmscen_core::baseline::{ReferenceKind, ReferenceValue, Relative};
+use llmscen_core::check::relative::{ReferenceKind, ReferenceValue, Relative};
 use llmscen_core::check::{Op, RequestSet, Ruling};
 use llmscen_core::metric::{Metric, Stat};
 use rand::SeedableRng;

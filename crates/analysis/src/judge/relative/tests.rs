@@ -3,7 +3,7 @@ mod relative {
     use crate::fixture::TestRequest;
     use crate::judge::fixture::{check, conditions, failed, goodput, ok, sample};
     use crate::judge::{never_passes, rule};
-    use llmscen_core::baseline::ReferenceKind;
+    use llmscen_core::check::relative::ReferenceKind;
     use llmscen_core::check::{Op, RequestSet, Verdict};
     use llmscen_core::metric::{Metric, Stat};
 
@@ -247,7 +247,7 @@ mod prediction {
     use crate::fixture::TestRequest;
     use crate::judge::fixture::{check, conditions, failed, goodput, ok, sample};
     use crate::judge::rule;
-    use llmscen_core::baseline::ReferenceKind;
+    use llmscen_core::check::relative::ReferenceKind;
     use llmscen_core::check::{Check, Confidence, Op, Ruling, Verdict};
     use llmscen_core::metric::{Metric, Stat};
     use llmscen_core::stats::comparison::{Center, Group};

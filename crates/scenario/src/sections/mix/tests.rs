@@ -2,7 +2,7 @@ use crate::tests::{load_with, messages, plan, reloaded};
 use llmscen_core::load::{Arrival, Shape};
 use llmscen_core::mix::{EntryLoad, MixEntry};
 use llmscen_core::plan::{Case, Plan};
-use llmscen_core::request::Quantity;
+use llmscen_core::quantity::Quantity;
 
 fn text(sections: &str) -> String {
     format!("version: 1\nname: t\ntarget: {{url: simulator}}\n{sections}\n")

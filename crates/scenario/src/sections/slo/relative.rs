@@ -6,7 +6,7 @@ use crate::sections::reference;
 use crate::sections::slo::limit::{Limit, word_span};
 use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Node, Span};
-use llmscen_core::baseline::{CaseReference, ReferenceKind, ReferenceValue, Relative};
+use llmscen_core::check::relative::{CaseReference, ReferenceKind, ReferenceValue, Relative};
 use llmscen_core::check::{Check, Confidence, Subject};
 use llmscen_core::label::{Labels, STAGE, Scalar};
 use llmscen_core::metric::{Metric, Stat};
