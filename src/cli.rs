@@ -126,7 +126,10 @@ fn supervise_server(terminal: &mut Terminal) -> Exit {
     match supervisor::guard(BufReader::new(std::io::stdin()), std::io::stdout()) {
         Ok(()) => Exit::Pass,
         Err(error) => {
-            terminal.error(&format!("cannot supervise a server: {error}; this command is for internal use by `llmscen run`"));
+            terminal.error(&format!(
+                "cannot supervise a server: {error}; this command is for \
+            internal use by `llmscen run`"
+            ));
             Exit::Error
         }
     }

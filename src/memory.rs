@@ -13,8 +13,8 @@ const EXIT_CODE: i32 = 3;
 /// Larger requests are bugs of the caller, such as a corrupt length; they fail without ending the process.
 const MAX_PLAUSIBLE_SIZE: usize = 1 << 44;
 
-/// mimalloc: short-lived requests of a few KiB alternate with records that stay, and size classes avoid fragmentation. Large
-/// blocks are in the scratch file while there is one.
+/// mimalloc: short-lived requests of a few KiB alternate with records that stay, and size classes avoid
+/// fragmentation. Large blocks are in the scratch file while there is one.
 pub struct Allocator;
 
 #[expect(
@@ -75,8 +75,8 @@ fn check_allocated(pointer: *mut u8, size: usize) -> *mut u8 {
     pointer
 }
 
-const OUT_OF_MEMORY: &[u8] = b"error: llmscen is out of memory\n  help: raise its limit (`ulimit -v`, container memory) or lower the \
-load; results so far are saved: llmscen report RUN_DIR\n";
+const OUT_OF_MEMORY: &[u8] = b"error: llmscen is out of memory\n  help: raise its limit (`ulimit \
+-v`, container memory) or lower the load; results so far are saved: llmscen report RUN_DIR\n";
 
 /// Must not allocate. Exit handlers may allocate, so `_exit` skips them.
 #[cold]

@@ -1,7 +1,7 @@
 //! The run folder and its files.
 //!
-//! During a run, outcomes are appended to a journal ([`journal`]). All other files are written atomically ([`RunDir::write`]). Files that
-//! are read back have checksums, and a folder has one writer at a time.
+//! During a run, outcomes are appended to a journal ([`journal`]). All other files are written atomically
+//! ([`RunDir::write`]). Files that are read back have checksums, and a folder has one writer at a time.
 
 mod atomic;
 pub mod bodies;

@@ -196,7 +196,8 @@ pub struct RunArgs {
     /// Write into an output folder that contains another run
     #[arg(long)]
     pub force: bool,
-    /// Go on with a run that was killed, interrupted or failed: the argument is its folder, and only the missing rounds run
+    /// Go on with a run that was killed, interrupted or failed: the argument is its folder, and only the missing
+    /// rounds run
     #[arg(long = "continue", conflicts_with_all = ["set", "seed", "only", "skip", "output", "force", "shard"])]
     pub continued: bool,
     /// Continue even if the first 20 requests all fail with the same HTTP status
@@ -235,7 +236,8 @@ pub struct MergeArgs {
     /// Local folder of a shard that could not store its records (repeatable)
     #[arg(long, value_name = "DIR")]
     pub rows: Vec<PathBuf>,
-    /// Merge as if this much memory were available, such as 4GB; the rest goes to a scratch file in the run folder [default: all memory]
+    /// Merge as if this much memory were available, such as 4GB; the rest goes to a scratch file in the run folder
+    /// [default: all memory]
     #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
     pub memory: Option<u64>,
     /// Write into an output folder that contains another run

@@ -306,7 +306,8 @@ fn doctor(
     }
     let file = file.display();
     terminal.status(&format!(
-        "{file} has {}; their variance needs at least {MIN_RUNS}: add {} with `llmscen baseline update RUN_DIR --to {file}`",
+        "{file} has {}; their variance needs at least {MIN_RUNS}: add {} with `llmscen baseline \
+        update RUN_DIR --to {file}`",
         plural(runs, "run"),
         plural(MIN_RUNS - runs, "more run"),
     ));

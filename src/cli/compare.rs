@@ -27,7 +27,8 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 pub struct CompareArgs {
     /// Run folders; the first one is the base
-    #[arg(required_unless_present = "base", conflicts_with_all = ["base", "candidate"], num_args = 2..=8, value_name = "RUN_DIR")]
+    #[arg(required_unless_present = "base", conflicts_with_all = ["base", "candidate"], num_args = 2..=8,
+        value_name = "RUN_DIR")]
     pub folders: Vec<PathBuf>,
     /// Several runs of the base; each run counts as one value, which includes run-to-run variance
     #[arg(long, requires = "candidate", num_args = 1..=20, value_name = "RUN_DIR")]
@@ -399,7 +400,8 @@ pub fn parse_measures(text: &str) -> Result<Measures, String> {
     match is_comparable(measure) {
         true => Ok(Measures(vec![measure])),
         false => Err(format!(
-            "`{text}` cannot be tested for significance; use a percentile, a mean, a throughput or a share of requests such as error_rate"
+            "`{text}` cannot be tested for significance; use a percentile, a mean, a throughput \
+            or a share of requests such as error_rate"
         )),
     }
 }

@@ -286,8 +286,8 @@ fn message_columns(width: usize, title: &str) -> usize {
     width.saturating_sub(taken + SPARE_COLUMNS)
 }
 
-/// `120/200  8 in flight  41.2 req/s  ~1.3k tok/s  TTFT p50 12 ms p99 40 ms  0 errors  3 s left`. Tokens are content events, a
-/// lower bound. The least important items are omitted to fit into `columns`.
+/// `120/200  8 in flight  41.2 req/s  ~1.3k tok/s  TTFT p50 12 ms p99 40 ms  0 errors  3 s left`. Tokens are content
+/// events, a lower bound. The least important items are omitted to fit into `columns`.
 fn format_progress(progress: &Progress, columns: usize) -> String {
     let total = progress
         .total

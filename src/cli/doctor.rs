@@ -129,8 +129,9 @@ fn timer_fact() -> String {
 fn scenario(url: &str, model: &str) -> String {
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     format!(
-        "version: 1\nname: doctor\ntarget: {{ url: {}, model: {}, api_key: \"${{{API_KEY}:-}}\" }}\nrequest: {{ max_tokens: 16 }}\n\
-         dataset: {{ kind: prompt, text: Count from one to ten. }}\nload: {{ concurrency: 1, requests: 1 }}\n",
+        "version: 1\nname: doctor\ntarget: {{ url: {}, model: {}, api_key: \"${{{API_KEY}:-}}\" \
+         }}\nrequest: {{ max_tokens: 16 }}\ndataset: {{ kind: prompt, text: Count from one to \
+         ten. }}\nload: {{ concurrency: 1, requests: 1 }}\n",
         quoted(&request_url(url)),
         quoted(model)
     )

@@ -18,62 +18,89 @@ const WORDS: [(&str, &str, &str); 13] = [
     (
         "FAIL",
         "At least one objective is exceeded at its confidence. Exit code 1.",
-        "Read the findings in report.html: they name the load from which it fails and what was full then. Lower `load.concurrency` or `load.rate`, or give the server more resources. `search` finds the largest load that passes.",
+        "Read the findings in report.html: they name the load from which it fails and what was \
+        full then. Lower `load.concurrency` or `load.rate`, or give the server more resources. \
+        `search` finds the largest load that passes.",
     ),
     (
         "INCONCLUSIVE",
-        "The samples decide neither way at the confidence of the objective. Exit code 5, or 0 with --inconclusive pass.",
-        "Measure more requests: the report says how many (`load.requests`). Without a failed request a p95 needs 59, a p99 and an error rate of 1% need 299. Consecutive requests are correlated, so a longer `load.duration` helps more than a higher rate.",
+        "The samples decide neither way at the confidence of the objective. Exit code 5, or 0 \
+        with --inconclusive pass.",
+        "Measure more requests: the report says how many (`load.requests`). Without a failed \
+        request a p95 needs 59, a p99 and an error rate of 1% need 299. Consecutive requests are \
+        correlated, so a longer `load.duration` helps more than a higher rate.",
     ),
     (
         "INVALID",
-        "The load generator, and not the server, may have caused the result, the run differed from its plan, or the server answered from its cache. Exit code 4.",
-        "Run llmscen on an idle machine, apart from the server, with more CPU cores, or with a lower load. The report names the reason and its limit in `audit`. Several machines: --shard.",
+        "The load generator, and not the server, may have caused the result, the run differed \
+        from its plan, or the server answered from its cache. Exit code 4.",
+        "Run llmscen on an idle machine, apart from the server, with more CPU cores, or with a \
+        lower load. The report names the reason and its limit in `audit`. Several machines: \
+        --shard.",
     ),
     (
         "ERROR",
-        "The run could not measure: the target was unreachable or was lost, every request failed, or a managed server failed. Exit code 3.",
-        "Send one request and look at the reply: llmscen try FILE. Check the server and this machine: llmscen doctor URL",
+        "The run could not measure: the target was unreachable or was lost, every request failed, \
+        or a managed server failed. Exit code 3.",
+        "Send one request and look at the reply: llmscen try FILE. Check the server and this \
+        machine: llmscen doctor URL",
     ),
     (
         "goodput",
-        "Share of the scheduled requests that succeed and meet every limit in the parentheses: goodput(ttft < 500ms, tpot < 50ms) >= 95%. Failed and dropped requests count against it.",
-        "Look at the distribution of each limit in the report: the first one that bends over load is the one to work on.",
+        "Share of the scheduled requests that succeed and meet every limit in the parentheses: \
+        goodput(ttft < 500ms, tpot < 50ms) >= 95%. Failed and dropped requests count against it.",
+        "Look at the distribution of each limit in the report: the first one that bends over load \
+        is the one to work on.",
     ),
     (
         "finish",
-        "Share of the successful requests whose reply ended for a reason, in the word that the server sends: finish{length}.share <= 5%. `length`, `stop`, `tool_calls` and `content_filter` also match the words of other servers.",
-        "The report lists the finish reasons of each case. If too many replies end for their length, raise `request.max_tokens`.",
+        "Share of the successful requests whose reply ended for a reason, in the word that the \
+        server sends: finish{length}.share <= 5%. `length`, `stop`, `tool_calls` and \
+        `content_filter` also match the words of other servers.",
+        "The report lists the finish reasons of each case. If too many replies end for their \
+        length, raise `request.max_tokens`.",
     ),
     (
         "baseline",
-        "The statistics of an earlier run in a file that you commit. An objective refers to it: ttft.p95 <= 1.10 * baseline.",
+        "The statistics of an earlier run in a file that you commit. An objective refers to it: \
+        ttft.p95 <= 1.10 * baseline.",
         "Create or extend it: llmscen baseline update RUN_DIR --to baseline.json",
     ),
     (
         "effective_n",
-        "Effective sample size: the number of independent requests with the same information. Consecutive requests share a queue and a batch, so their values are correlated. It is n divided by the design effect, and verdicts use it in place of n.",
-        "Measure longer: more load.duration or load.requests, or more rounds. A higher rate adds correlated requests and little information.",
+        "Effective sample size: the number of independent requests with the same information. \
+        Consecutive requests share a queue and a batch, so their values are correlated. It is n \
+        divided by the design effect, and verdicts use it in place of n.",
+        "Measure longer: more load.duration or load.requests, or more rounds. A higher rate adds \
+        correlated requests and little information.",
     ),
     (
         "design effect",
-        "By how much correlation inflates the variance of a result: the variance of the measured requests divided by that of as many independent ones. 1 means independent. n divided by it is effective_n.",
-        "Compare it at several loads: it grows near saturation, where queues are long. Lower the load, or measure longer.",
+        "By how much correlation inflates the variance of a result: the variance of the measured \
+        requests divided by that of as many independent ones. 1 means independent. n divided by \
+        it is effective_n.",
+        "Compare it at several loads: it grows near saturation, where queues are long. Lower the \
+        load, or measure longer.",
     ),
     (
         "bound",
-        "One-sided confidence bound of an observed value (95% by default): the true value is worse than it in 5% of runs at most. `< 200ms` passes if the upper bound is below 200 ms, and fails if the lower bound is above it. In between it is INCONCLUSIVE.",
+        "One-sided confidence bound of an observed value (95% by default): the true value is \
+        worse than it in 5% of runs at most. `< 200ms` passes if the upper bound is below 200 ms, \
+        and fails if the lower bound is above it. In between it is INCONCLUSIVE.",
         "More requests move the bound towards the observed value. `confidence` of an objective sets its level.",
     ),
     (
         "closed loop",
-        "`load.concurrency`: each user sends the next request when the one before has ended, so a slow server receives less load.",
+        "`load.concurrency`: each user sends the next request when the one before has ended, so a \
+        slow server receives less load.",
         "To measure the latency at a fixed demand use an open loop: `load.rate`.",
     ),
     (
         "open loop",
-        "`load.rate`: requests leave at scheduled times, whether or not earlier ones have ended. Latency counts from the scheduled time.",
-        "A latency that grows over the whole run means that the rate is above the capacity: lower `load.rate`, or use `search`.",
+        "`load.rate`: requests leave at scheduled times, whether or not earlier ones have ended. \
+        Latency counts from the scheduled time.",
+        "A latency that grows over the whole run means that the rate is above the capacity: lower \
+        `load.rate`, or use `search`.",
     ),
 ];
 
@@ -98,7 +125,9 @@ pub fn explain(topic: &str, terminal: &mut Terminal) -> Exit {
                 .map(|name| format!("; did you mean `{name}`?"))
                 .unwrap_or_default();
             terminal.error(&format!(
-                "nothing is known about `{topic}`{near}\n  help: a metric (ttft), a verdict (INVALID), an exit code (4), a statistic (p95), or a field of a scenario (load.concurrency)"
+                "nothing is known about `{topic}`{near}\n  help: a metric (ttft), a verdict \
+                (INVALID), an exit code (4), a statistic (p95), or a field of a scenario \
+                (load.concurrency)"
             ));
             Exit::Scenario
         }
@@ -230,22 +259,28 @@ fn action(metric: Metric) -> Option<&'static str> {
     use Metric::*;
     Some(match metric {
         Ttft | TtftService | TimeToFirstAnswer | Ttfc => {
-            "If it grows with the load, requests queue: lower the load, raise the batch size or KV cache of the server, or add replicas. If it is high at one user, prefill is slow: shorter prompts, prefix caching, a larger GPU."
+            "If it grows with the load, requests queue: lower the load, raise the batch size or \
+            KV cache of the server, or add replicas. If it is high at one user, prefill is slow: \
+            shorter prompts, prefix caching, a larger GPU."
         }
         Itl | Tpot | DecodeTps => {
-            "It grows with the batch: lower the concurrency, limit the batch size of the server, or use chunked prefill so that prefills do not interrupt decoding."
+            "It grows with the batch: lower the concurrency, limit the batch size of the server, \
+            or use chunked prefill so that prefills do not interrupt decoding."
         }
         E2e | E2eService | Ntpot => {
             "It is ttft + (output tokens - 1) * tpot: look at these two and at the output lengths."
         }
         ErrorRate => {
-            "The report lists the failures by kind with an example of each; `llmscen try FILE` shows one exchange in full."
+            "The report lists the failures by kind with an example of each; `llmscen try FILE` \
+            shows one exchange in full."
         }
         ValidRate | MatchRate | LengthExact => {
-            "The report lists the checks that failed, with the first answers of each case; `llmscen try FILE` shows one exchange in full."
+            "The report lists the checks that failed, with the first answers of each case; \
+            `llmscen try FILE` shows one exchange in full."
         }
         OutputTps | TotalTps | RequestThroughput => {
-            "Raise the load until the throughput stops growing (`matrix` over `load.concurrency`), or let `search` find the load."
+            "Raise the load until the throughput stops growing (`matrix` over \
+            `load.concurrency`), or let `search` find the load."
         }
         Startup => {
             "Warm model files in the page cache, fewer compiled graphs, a smaller `max_model_len`."
@@ -263,11 +298,16 @@ fn action(metric: Metric) -> Option<&'static str> {
 fn stat_text(stat: Stat) -> String {
     let meaning = match stat {
         Stat::Quantile(share) => format!(
-            "The smallest value that at least {}% of the samples do not exceed (nearest rank). Its verdict uses order statistics and assumes no distribution.",
+            "The smallest value that at least {}% of the samples do not exceed (nearest rank). \
+            Its verdict uses order statistics and assumes no distribution.",
             share * 100.0
         ),
-        Stat::Mean => "The arithmetic mean. Its verdict uses the standard error with the effective sample size.".to_owned(),
-        Stat::Min | Stat::Max => "An extreme of the samples. It has no confidence bound, so its verdict is a point estimate.".to_owned(),
+        Stat::Mean => "The arithmetic mean. Its verdict uses the standard error with the \
+        effective sample size."
+            .to_owned(),
+        Stat::Min | Stat::Max => "An extreme of the samples. It has no confidence bound, so its \
+        verdict is a point estimate."
+            .to_owned(),
         Stat::Count => "The number of samples.".to_owned(),
         Stat::Sd => "The sample standard deviation.".to_owned(),
     };

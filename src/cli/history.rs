@@ -163,7 +163,8 @@ fn build(args: &HistoryArgs, folders: &[PathBuf], page_folder: &Path) -> History
 /// Fields of the target that name another system, although a comparison of two runs may differ in them.
 const SYSTEM: [&str; 2] = ["target.url", "target.local"];
 
-/// Numbers the work of each run: that of an earlier run if their plans differ in nothing that changes the work or the target.
+/// Numbers the work of each run: that of an earlier run if their plans differ in nothing that changes the work or the
+/// target.
 fn number_works(runs: &mut [HistoryRun]) {
     let mut works: Vec<String> = Vec::new();
     for run in runs {
@@ -186,7 +187,9 @@ fn read_results(folder: &Path) -> Result<Results, String> {
     let path = folder.join("results.json");
     let bytes = fs::read(&path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => {
-            "it has no results.json, because the run is in progress or was killed (`llmscen report` writes it)".to_owned()
+            "it has no results.json, because the run is in progress or was killed (`llmscen \
+            report` writes it)"
+                .to_owned()
         }
         _ => format!("results.json cannot be read: {error}"),
     })?;
@@ -276,7 +279,8 @@ mod tests {
     fn runs_have_one_work_if_neither_their_work_nor_their_target_differs() {
         let plan = |url: &str, model: &str, seed: u32, limit: &str, users: u32| {
             format!(
-                "name: chat\ntarget: {{ url: {url}, model: {model} }}\nseed: {seed}\nslo: [ {limit} ]\nload: {{ concurrency: {users} }}\n"
+                "name: chat\ntarget: {{ url: {url}, model: {model} }}\nseed: {seed}\nslo: [ \
+                {limit} ]\nload: {{ concurrency: {users} }}\n"
             )
         };
         let plans = [

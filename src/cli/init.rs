@@ -24,10 +24,12 @@ macro_rules! examples {
 }
 
 examples! {
-    "agents" "answers" "anthropic" "capacity" "chat" "conversations" "custom" "dashscope" "embeddings" "exact-lengths"
-    "gateway-sessions" "generated-sessions" "groups" "images" "images-out" "lengths" "local" "local-speed" "managed" "mixed"
-    "offline-batch" "ollama" "poisson" "prefix-cache" "quickstart" "ramp" "realtime" "realtime-audio" "regression" "replay-sessions" "rerank" "responses" "responses-websocket"
-    "slo-fail" "speech" "speed-benchmark" "stop-early" "stored-responses" "sweep" "tgi" "trace" "traffic-classes" "transcription"
+    "agents" "answers" "anthropic" "capacity" "chat" "conversations" "custom" "dashscope" "embeddings"
+    "exact-lengths" "gateway-sessions" "generated-sessions" "groups" "images" "images-out" "lengths" "local"
+    "local-speed" "managed" "mixed" "offline-batch" "ollama" "poisson" "prefix-cache" "quickstart" "ramp"
+    "realtime" "realtime-audio" "regression" "replay-sessions" "rerank" "responses" "responses-websocket"
+    "slo-fail" "speech" "speed-benchmark" "stop-early" "stored-responses" "sweep" "tgi" "trace"
+    "traffic-classes" "transcription"
 }
 
 /// Files that an example needs: example, path beside it, content.

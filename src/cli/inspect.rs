@@ -107,7 +107,8 @@ fn forecast_with_display(
     forecast
 }
 
-/// Prints the error of a template that fails with the first row of the data, with its position in the scenario if known.
+/// Prints the error of a template that fails with the first row of the data, with its position in the scenario if
+/// known.
 fn print_render_error(error: &RenderError, input: &Input<'_>, terminal: &mut Terminal) {
     match llmscen_scenario::render_fault(input, error) {
         Some(faults) => terminal.diagnostic(&faults.render(terminal.err_color, terminal.width)),

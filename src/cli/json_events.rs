@@ -1,4 +1,5 @@
-//! `--progress json`: each event is a JSON object on one line of stderr. The keys are stable; `docs/reference/progress.md` documents them.
+//! `--progress json`: each event is a JSON object on one line of stderr. The keys are stable;
+//! `docs/reference/progress.md` documents them.
 
 use crate::cli::display::Display;
 use crate::cli::terminal::Terminal;
@@ -94,7 +95,8 @@ pub fn write_event(mut object: Value, began: Instant, terminal: &mut Terminal) {
 fn event_object(event: &Event, case: &str, round: u32) -> Option<Value> {
     Some(match event {
         Event::Preparing(step) => {
-            json!({ "event": "preparing", "what": step.what, "unit": step.unit, "done": step.done, "total": step.total })
+            json!({ "event": "preparing", "what": step.what, "unit": step.unit, "done": step.done,
+                "total": step.total })
         }
         Event::Folder(path) => json!({ "event": "folder", "path": path.display().to_string() }),
         Event::CaseStarted {
@@ -204,7 +206,8 @@ mod tests {
                     total: Some(9),
                     seconds: None,
                 },
-                json!({"event": "case_started", "case": "b", "round": 2, "part": 0, "parts": 4, "total": 9, "seconds": null}),
+                json!({"event": "case_started", "case": "b", "round": 2, "part": 0, "parts": 4,
+                    "total": 9, "seconds": null}),
             ),
             (
                 Event::Note("n".into()),

@@ -12,8 +12,8 @@ const METRICS: [(&str, &str, Option<&str>); 3] = [
     ("output tok/s", "output_tps", None),
 ];
 
-/// A sentence about the change since the newest earlier run beside `folder` that ran the same plan and was valid; None without one.
-/// Over several cases, the median change.
+/// A sentence about the change since the newest earlier run beside `folder` that ran the same plan and was valid;
+/// None without one. Over several cases, the median change.
 pub fn change_since_last_run(report: &Report, folder: &Path) -> Option<String> {
     if !report.searches.is_empty() {
         return None;
@@ -93,7 +93,10 @@ mod tests {
     use serde_json::json;
 
     fn results(plan: &str, verdict: &str, ttft: &[f64]) -> Value {
-        let case = |(index, ttft): (usize, &f64)| json!({ "id": format!("c{index}"), "metrics": { "ttft_ms": { "p50": ttft }, "tpot_ms": null, "output_tps": 100.0 } });
+        let case = |(index, ttft): (usize, &f64)| {
+            json!({ "id": format!("c{index}"),
+            "metrics": { "ttft_ms": { "p50": ttft }, "tpot_ms": null, "output_tps": 100.0 } })
+        };
         let cases: Vec<Value> = ttft.iter().enumerate().map(case).collect();
         json!({ "plan_id": plan, "verdict": verdict, "cases": cases })
     }
@@ -119,7 +122,8 @@ mod tests {
         let last = run("5", "p", "pass", &[11.0, 24.0, 20.0]);
         assert_eq!(
             change(&last).unwrap(),
-            "Since the last run (2): TTFT p50 +10%, output tok/s +0%. `llmscen compare` tests whether a change is significant."
+            "Since the last run (2): TTFT p50 +10%, output tok/s +0%. `llmscen compare` tests \
+            whether a change is significant."
         );
         assert_eq!(change(&run("6", "new", "pass", &[1.0])), None);
     }

@@ -177,8 +177,8 @@ pub fn load_stored(
     )
 }
 
-/// Loads the plan of `report --slo`: a scenario, or the stored plan with the objectives of a file. `gpu`: the name of the GPUs that
-/// the run recorded.
+/// Loads the plan of `report --slo`: a scenario, or the stored plan with the objectives of a file. `gpu`: the name of
+/// the GPUs that the run recorded.
 pub fn load_slo_override(
     path: &Path,
     stored: &Path,

@@ -100,8 +100,8 @@ pub enum Format {
     Md,
 }
 
-/// Prints the results: on one screen, or as tables for programs. In CSV and TSV the verdict goes to stderr. `since`: how the run
-/// differs from the last one.
+/// Prints the results: on one screen, or as tables for programs. In CSV and TSV the verdict goes to stderr. `since`:
+/// how the run differs from the last one.
 pub fn print_report(
     report: &Report,
     folder: &Path,

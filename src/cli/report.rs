@@ -119,8 +119,8 @@ impl<E: Into<RunError>> From<E> for Failure {
     }
 }
 
-/// Completes an interrupted run, whose tables are not written yet; renders a complete one again. Returns the report and its folder: a
-/// judgment by other limits is written beside the stored one, never over it.
+/// Completes an interrupted run, whose tables are not written yet; renders a complete one again. Returns the report
+/// and its folder: a judgment by other limits is written beside the stored one, never over it.
 fn rebuild_report(
     plan: &mut Plan,
     folder: &RunDir,
@@ -220,8 +220,8 @@ fn text<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
     object.get(key).and_then(Value::as_str)
 }
 
-/// Replaces the objectives of each case with those of the other scenario's case of the same id, or of its only case. Cases that
-/// never ran need none.
+/// Replaces the objectives of each case with those of the other scenario's case of the same id, or of its only case.
+/// Cases that never ran need none.
 fn replace_objectives(
     plan: &mut Plan,
     slo: &SloOverride<'_>,
@@ -241,7 +241,8 @@ fn replace_objectives(
                 .collect::<Vec<_>>()
                 .join("  ");
             return Err(format!(
-                "{file} has no case `{}` of the run; it has: {available}. Use the same matrix, or a single case for all",
+                "{file} has no case `{}` of the run; it has: {available}. Use the same matrix, or \
+                a single case for all",
                 case.id
             ));
         };

@@ -339,7 +339,8 @@ pub fn new_context(
     }
 }
 
-/// Sends the end marker when the run ends or panics. The display waits for it, since the signal thread keeps its sender.
+/// Sends the end marker when the run ends or panics. The display waits for it, since the signal thread keeps its
+/// sender.
 struct EndMarker<'a>(&'a mpsc::Sender<Event>);
 
 impl Drop for EndMarker<'_> {

@@ -17,10 +17,12 @@ use std::time::{Duration, SystemTime};
 /// Options of a distributed run.
 #[derive(Debug, Args)]
 pub struct ShardArgs {
-    /// Send one of N parts of the load: I/N, counted from 0, or `auto`: from the variables of Slurm, Kubernetes, Nomad, MPI or torchrun
+    /// Send one of N parts of the load: I/N, counted from 0, or `auto`: from the variables of Slurm, Kubernetes,
+    /// Nomad, MPI or torchrun
     #[arg(long, value_name = "I/N", requires = "via")]
     pub shard: Option<String>,
-    /// Folder or bucket that all shards share: file:///scratch/runs, s3://bucket/runs, gs://bucket/runs, az://container/runs
+    /// Folder or bucket that all shards share: file:///scratch/runs, s3://bucket/runs, gs://bucket/runs,
+    /// az://container/runs
     #[arg(long, value_name = "URL", requires = "shard")]
     pub via: Option<String>,
     /// Name of this attempt below --via [default: id of the Slurm step or job array]
@@ -99,7 +101,8 @@ impl ShardArgs {
             ));
         };
         let run_key = self.run_key.clone().or(engine_key).ok_or(
-            "--run KEY is missing: it names this attempt in the store\n  help: give every shard of one attempt the same new name, such as --run nightly-17",
+            "--run KEY is missing: it names this attempt in the store\n  help: give every shard \
+            of one attempt the same new name, such as --run nightly-17",
         )?;
         check_plan(&source.plan, shard, self.merge)?;
         let store = SharedStore::open(via, &run_key, env).map_err(|error| error.to_string())?;
@@ -125,7 +128,9 @@ fn nonce() -> String {
 fn check_plan(plan: &Plan, shard: Shard, merge: MergeTime) -> Result<(), String> {
     if merge == MergeTime::Later && !plan.searches.is_empty() {
         return Err(
-            "--merge later cannot be used with `search`: each probe depends on the result of the one before it\n  help: leave out --merge later".into(),
+            "--merge later cannot be used with `search`: each probe depends on the result of the \
+            one before it\n  help: leave out --merge later"
+                .into(),
         );
     }
     plan.cases.iter().try_for_each(|case| {
@@ -137,7 +142,8 @@ fn check_case(case: &Case, shard: Shard) -> Result<(), String> {
     match &case.target.location {
         TargetLocation::Simulator { .. } => {
             return Err(
-                "`url: simulator` starts one server per process\n  help: start `llmscen simulate` once and set `target.url` to its address"
+                "`url: simulator` starts one server per process\n  help: start `llmscen simulate` \
+                once and set `target.url` to its address"
                     .into(),
             );
         }
@@ -149,7 +155,12 @@ fn check_case(case: &Case, shard: Shard) -> Result<(), String> {
         TargetLocation::Urls(_) => {}
     }
     if case.load.stop_when_saturated {
-        return Err("`load.stop_when_saturated` cannot be used with --shard: it needs the requests in flight of all shards at one instant\n  help: leave it out, or limit the run with an SLO that has `abort`".into());
+        return Err(
+            "`load.stop_when_saturated` cannot be used with --shard: it needs the requests \
+        in flight of all shards at one instant\n  help: leave it out, or limit the run with an \
+        SLO that has `abort`"
+                .into(),
+        );
     }
     shard.check_load(&case.load)
 }

@@ -25,9 +25,9 @@ pub fn survive_large_files() -> std::io::Result<()> {
 /// Time for a preparation to end by itself after a signal, as a command does that writes a dataset.
 const PREPARATION: Duration = Duration::from_secs(2);
 
-/// Listens on a separate thread until the process ends. The first signal drains, the second one stops at once, and the third one
-/// ends the process; the first one does if datasets are still read after [`PREPARATION`]. A closed terminal sends SIGHUP twice (from
-/// the system and the shell), so SIGHUP only drains.
+/// Listens on a separate thread until the process ends. The first signal drains, the second one stops at once, and
+/// the third one ends the process; the first one does if datasets are still read after [`PREPARATION`]. A closed
+/// terminal sends SIGHUP twice (from the system and the shell), so SIGHUP only drains.
 pub fn listen(stop: Stop, events: mpsc::Sender<Event>) -> std::io::Result<()> {
     panics::set_switch(&stop);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -63,7 +63,8 @@ pub fn listen(stop: Stop, events: mpsc::Sender<Event>) -> std::io::Result<()> {
                 panic = panics::stuck() => {
                     leave();
                     // `eprintln!` would panic where stderr is gone.
-                    let _ = writeln!(stderr(), "error: {panic}, and the run does not end; results so far are saved: llmscen report RUN_DIR");
+                    let _ = writeln!(stderr(), "error: {panic}, and the run does not end; results \
+                    so far are saved: llmscen report RUN_DIR");
                     std::process::exit(Exit::Error.code().into());
                 }
             };

@@ -1,5 +1,5 @@
-//! A scratch file for data that are larger than memory. Large blocks of memory are parts of the file, so the system can write
-//! them to disk, and read them again, as it does with swap space.
+//! A scratch file for data that are larger than memory. Large blocks of memory are parts of the file, so the system
+//! can write them to disk, and read them again, as it does with swap space.
 
 use std::alloc::Layout;
 use std::io;
@@ -10,11 +10,12 @@ static SCRATCH: map::Map = map::Map::new();
 /// Blocks below this size, in bytes, are not in the file.
 pub(super) const MIN_BLOCK: usize = 1 << 20;
 
-/// Creates the scratch file in this folder. From now on, every large block of this process is in the file. The file has no name:
-/// the space is free again when the process ends, however it ends.
+/// Creates the scratch file in this folder. From now on, every large block of this process is in the file. The file
+/// has no name: the space is free again when the process ends, however it ends.
 ///
 /// # Errors
-/// The folder has less free space than `bytes`, is in memory itself, or has a file system that cannot reserve space in a file.
+/// The folder has less free space than `bytes`, is in memory itself, or has a file system that cannot reserve space
+/// in a file.
 pub fn open(folder: &Path, bytes: u64) -> io::Result<()> {
     SCRATCH.open(folder, bytes)
 }
@@ -29,7 +30,8 @@ pub(super) fn contains(pointer: *mut u8, layout: Layout) -> bool {
     layout.size() >= MIN_BLOCK && SCRATCH.contains(pointer.addr())
 }
 
-/// A block of zeros in the file; None if it belongs elsewhere. If the disk is full, the process ends: memory would not last either.
+/// A block of zeros in the file; None if it belongs elsewhere. If the disk is full, the process ends: memory would
+/// not last either.
 pub(super) fn allocate(layout: Layout) -> Option<*mut u8> {
     takes(layout).then(|| SCRATCH.allocate(layout)).flatten()
 }
@@ -66,8 +68,8 @@ mod map {
     const PAGE: usize = 4096;
     /// `f_type` of file systems in memory (linux/magic.h).
     const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
-    const DISK_FULL: &[u8] = b"error: the disk of the scratch file is full\n  help: free space on it, or choose a folder on another \
-disk with --output\n";
+    const DISK_FULL: &[u8] = b"error: the disk of the scratch file is full\n  help: free space on \
+it, or choose a folder on another disk with --output\n";
     /// Sizes and addresses are multiples, in bytes. Every page size of Linux divides it.
     const UNIT: usize = 1 << 16;
 

@@ -52,8 +52,8 @@ pub(crate) fn obtain_key(target: &Target, context: &Context) -> Result<(), RunEr
     caller.map_or(Ok(()), |caller| caller.call_first(&context.stop).map(drop))
 }
 
-/// The headers of a request other than those of the load: headers and key of the target, or its signature if the request goes
-/// to the target's server.
+/// The headers of a request other than those of the load: headers and key of the target, or its signature if the
+/// request goes to the target's server.
 pub(crate) fn request_headers(
     target: &Target,
     method: &str,
@@ -192,8 +192,8 @@ impl KeyCaller {
         })
     }
 
-    /// Obtains keys again and again until the run is over. Returns a note if something was unusual. `every`: time to the first
-    /// renewal.
+    /// Obtains keys again and again until the run is over. Returns a note if something was unusual. `every`: time to
+    /// the first renewal.
     fn renew(&self, mut every: Duration, over: &AtomicBool) -> Option<String> {
         let is_over = || over.load(Ordering::Relaxed);
         let mut renewals = Renewals::default();
@@ -358,8 +358,8 @@ impl Renewals {
     }
 }
 
-/// What a command has printed to a pipe. It is read without waiting for the end of the pipe: a process that the command leaves
-/// behind, such as an agent, may keep it open.
+/// What a command has printed to a pipe. It is read without waiting for the end of the pipe: a process that the
+/// command leaves behind, such as an agent, may keep it open.
 struct Output<P> {
     pipe: Option<P>,
     bytes: Vec<u8>,

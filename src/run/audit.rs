@@ -1,7 +1,7 @@
 //! The self-audit of a case over its rounds: delays and failures of the load generator that could affect a verdict.
 //!
-//! [`Audited::examine`] covers the case as a whole, [`Audited::verdicts`] each objective: whether the load generator could have flipped the verdict.
-//! The rules are in docs/explanation/self-audit.md.
+//! [`Audited::examine`] covers the case as a whole, [`Audited::verdicts`] each objective: whether the load generator
+//! could have flipped the verdict. The rules are in docs/explanation/self-audit.md.
 
 mod cache;
 mod objective;
@@ -90,8 +90,8 @@ pub(crate) struct Findings {
 }
 
 impl<'a> Audited<'a> {
-    /// The audit of the case as a whole. Send delays are those of all sent measured requests; other values are measured by the worker
-    /// threads, and the worst round counts.
+    /// The audit of the case as a whole. Send delays are those of all sent measured requests; other values are
+    /// measured by the worker threads, and the worst round counts.
     pub fn examine(&self) -> (Audit, Findings) {
         let Audited {
             case,
@@ -381,7 +381,8 @@ impl<'a> Audited<'a> {
         reasons
     }
 
-    /// The verdicts on the objectives of the case, with their audits. A verdict that the load generator could have flipped is INVALID.
+    /// The verdicts on the objectives of the case, with their audits. A verdict that the load generator could have
+    /// flipped is INVALID.
     pub fn verdicts(
         &self,
         table: &Table,
@@ -452,7 +453,8 @@ impl<'a> Audited<'a> {
         Ok(audited.unzip())
     }
 
-    /// The verdicts if users that were idle for this share of their time had not been; None for objectives whose value no factor bounds.
+    /// The verdicts if users that were idle for this share of their time had not been; None for objectives whose
+    /// value no factor bounds.
     fn rule_under_load(
         &self,
         slow: &Sample,
@@ -479,8 +481,9 @@ fn is_significant_stall(worker: &WorkerStalls, limit: f64) -> bool {
     share::decisive(worker.ticks, limit, STALL_CONFIDENCE).is_some_and(|count| late >= count)
 }
 
-/// The share of their time that the users of a closed loop wait for the load generator: before a send, and before a reply is read. A
-/// stall adds `stall_ms` on average at both ends of a request, but at most `stalled_share` of the time.
+/// The share of their time that the users of a closed loop wait for the load generator: before a send, and before a
+/// reply is read. A stall adds `stall_ms` on average at both ends of a request, but at most `stalled_share` of the
+/// time.
 fn idle_share(
     sample: &Sample,
     stall_ms: f64,
@@ -512,15 +515,20 @@ fn idle_share(
 /// Requests that were not sent for lack of a file descriptor or port are failures of the load generator.
 fn without_file(requests: u64) -> Option<String> {
     let why = Failure::NO_FILES;
-    (requests > 0)
-        .then(|| format!("{requests} requests failed: {why}, or has no free port; raise `ulimit -n` or set `load.max_in_flight`"))
+    (requests > 0).then(|| {
+        format!(
+            "{requests} requests failed: {why}, or has no free port; raise `ulimit \
+        -n` or set `load.max_in_flight`"
+        )
+    })
 }
 
 /// Maximum probability that chance explains an idle engine.
 const IDLE_BY_CHANCE: f64 = 0.01;
 
-/// Engines, or workers of a role, that generated no token although others did: the case did not measure all of the server. If each
-/// of n sessions goes to one of k engines of a role at random, the probability that an engine gets none is at most k (1 − 1/k)ⁿ.
+/// Engines, or workers of a role, that generated no token although others did: the case did not measure all of the
+/// server. If each of n sessions goes to one of k engines of a role at random, the probability that an engine gets
+/// none is at most k (1 − 1/k)ⁿ.
 fn idle_engines(sample: &Sample) -> Vec<String> {
     let all = &sample.engine_tokens;
     // Turns of a session may be sent to the same engine on purpose.
@@ -559,7 +567,8 @@ fn stalled_requests(requests: u64) -> Option<String> {
     (requests > 0).then(|| format!("{requests} {why}; free CPU on this machine, or lower the load"))
 }
 
-/// The achieved rate is below the limit. If dropped arrivals explain it, the server is the reason, not the load generator.
+/// The achieved rate is below the limit. If dropped arrivals explain it, the server is the reason, not the load
+/// generator.
 fn short_rate(audit: &Audit, scheduled: u64, limit: f64) -> Option<String> {
     let share = audit.achieved_over_offered.filter(|share| *share < limit)?;
     let achieved = against(Some(share), limit, Unit::Share);
@@ -582,13 +591,14 @@ fn is_closed_loop(counts: &Counts, limit: f64) -> bool {
     counts.held as f64 > (1.0 - limit) * counts.arrivals as f64
 }
 
-/// Arrivals that were held until the end have no latency: without many of them, the latencies are not those of the plan.
+/// Arrivals that were held until the end have no latency: without many of them, the latencies are not those of the
+/// plan.
 fn unsent_held(counts: &Counts, limit: f64) -> Option<String> {
     let (unsent, arrivals) = (counts.held_unsent, counts.arrivals);
     (unsent as f64 > (1.0 - limit) * arrivals as f64).then(|| {
         format!(
-            "{OFF_PLAN}{unsent} of {arrivals} arrivals were held at `load.max_in_flight` until sending ended, and never sent (limit {}, \
-             `audit.achieved`)",
+            "{OFF_PLAN}{unsent} of {arrivals} arrivals were held at `load.max_in_flight` until \
+             sending ended, and never sent (limit {}, `audit.achieved`)",
             against(Some(1.0 - limit), 1.0 - limit, Unit::Share)
         )
     })
@@ -610,7 +620,8 @@ pub fn note_stall(audit: &Audit, sample: &Sample) -> Option<String> {
         audit.valid && *stall > MIN_NOTED_STALL && *stall > MIN_NOTED_SHARE * span
     })?;
     Some(format!(
-        "Event-loop stalls reached {} at p99, {} of `{metric}` p99; part of the `{metric}` tail is the load generator's.",
+        "Event-loop stalls reached {} at p99, {} of `{metric}` p99; part of the `{metric}` tail \
+        is the load generator's.",
         millis(stall),
         percent(stall / span)
     ))
@@ -678,8 +689,8 @@ pub(crate) fn decisive_late_count(n: u64) -> Option<u64> {
     share::decisive(n, LATE_SHARE, LATE_CONFIDENCE).map(|count| count.max(MIN_LATE.min(n)))
 }
 
-/// The reasons by the rules for old runs. The decisive delay and stall are compared with the limits; the reason names the p99, which is at
-/// least as high. Values have enough digits to show their difference from the limit.
+/// The reasons by the rules for old runs. The decisive delay and stall are compared with the limits; the reason names
+/// the p99, which is at least as high. Values have enough digits to show their difference from the limit.
 fn reasons_without_stalls(
     audit: &Audit,
     [late, stalled]: [Option<f64>; 2],

@@ -1,4 +1,5 @@
-//! Receives outcomes from the workers: counts tokens, checks answers, writes the journal, updates live metrics, checks for early stops.
+//! Receives outcomes from the workers: counts tokens, checks answers, writes the journal, updates live metrics,
+//! checks for early stops.
 
 pub(crate) mod answer_judge;
 pub(crate) mod body_recorder;
@@ -37,8 +38,8 @@ use std::time::Duration;
 
 /// Interval of journal flushes and live metrics. After `kill -9`, at most the outcomes of one interval are missing.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(250);
-/// Pause in which outcomes accumulate: to wake this thread for each one would cost a worker more than all other work of a short
-/// request.
+/// Pause in which outcomes accumulate: to wake this thread for each one would cost a worker more than all other work
+/// of a short request.
 const BATCH_PAUSE: Duration = Duration::from_millis(2);
 
 /// The state of the collector during one round; [`Collector::finish`] returns it.
@@ -179,7 +180,8 @@ impl CollectorState {
         });
     }
 
-    /// Writes to the journal or the bodies. The first error halts the round; outcomes in flight are still received, but not stored.
+    /// Writes to the journal or the bodies. The first error halts the round; outcomes in flight are still received,
+    /// but not stored.
     fn store(&mut self, write: impl FnOnce(&mut CollectorState) -> Result<(), StoreError>) {
         if self.fault.is_none() {
             self.fault = write(self).inspect_err(|_| self.halt.press()).err();
@@ -305,7 +307,8 @@ pub fn total_counters(gauges: &[Arc<LiveCounters>]) -> CounterTotals {
         .fold(CounterTotals::default(), |sum, worker| worker.add_to(sum))
 }
 
-/// Counts the output tokens of a reply, and those of each event unless the server did. With one token per event they are no news.
+/// Counts the output tokens of a reply, and those of each event unless the server did. With one token per event they
+/// are no news.
 fn count_output(
     outcome: &mut Outcome,
     tokenizer: &Tokenizer,

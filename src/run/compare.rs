@@ -24,8 +24,8 @@ pub struct ComparisonSpec<'a> {
     pub level: f64,
 }
 
-/// Loads a stored run: the report, reduced to what a comparison shows, and the evidence of each case. `side`: number of the compared
-/// side.
+/// Loads a stored run: the report, reduced to what a comparison shows, and the evidence of each case. `side`: number
+/// of the compared side.
 ///
 /// # Errors
 /// The folder cannot be read.

@@ -28,7 +28,9 @@ pub enum RunError {
     #[error("{0}")]
     Protocol(String),
     /// The target cannot be reached.
-    #[error("cannot connect to {url}: {} ({})\n  tried {attempts} time{} in {seconds:.1} s; check that the server is running and that host and port are right", failure.message, failure.kind, if *attempts == 1 { "" } else { "s" })]
+    #[error("cannot connect to {url}: {} ({})\n  tried {attempts} time{} in {seconds:.1} s; check \
+    that the server is running and that host and port are right", failure.message, failure.kind,
+        if *attempts == 1 { "" } else { "s" })]
     Unreachable {
         /// The target.
         url: String,
@@ -49,7 +51,8 @@ pub enum RunError {
     },
     /// A query of `target.metrics` cannot be evaluated.
     #[error(
-        "{place}: the query of `target.metrics` failed: {why}\n  help: fix the query, or check that {url} is a Prometheus server that runs"
+        "{place}: the query of `target.metrics` failed: {why}\n  help: fix the query, or check \
+        that {url} is a Prometheus server that runs"
     )]
     Query {
         /// Its place in the scenario.
@@ -128,7 +131,8 @@ pub enum RunError {
     Interrupted,
     /// The dataset ended before the load, with `on_exhausted: fail`.
     #[error(
-        "the dataset ended after {rows} rows; lower `load.requests`, or set `dataset.on_exhausted` to `cycle` or `stop`"
+        "the dataset ended after {rows} rows; lower `load.requests`, or set \
+        `dataset.on_exhausted` to `cycle` or `stop`"
     )]
     Exhausted {
         /// Usable rows.
@@ -142,7 +146,8 @@ pub enum RunError {
     NoArrivals,
     /// A conversation in a dataset whose first session has one turn, so that replies are not kept.
     #[error(
-        "session {seq} of the dataset has {turns} turns, but the first session has one; set `dataset.turns: {{}}` to send conversations"
+        "session {seq} of the dataset has {turns} turns, but the first session has one; set \
+        `dataset.turns: {{}}` to send conversations"
     )]
     Conversation {
         /// Number of the session.
@@ -160,7 +165,9 @@ pub enum RunError {
     },
     /// A session with branches, where the server keeps one line of turns per connection.
     #[error(
-        "session {seq} of the dataset has branches, sub-agents or whole prompts, and with `api: {api}` the server keeps the conversation of a connection, which has one turn after the other; use `openai-responses`"
+        "session {seq} of the dataset has branches, sub-agents or whole prompts, and with `api: \
+        {api}` the server keeps the conversation of a connection, which has one turn after the \
+        other; use `openai-responses`"
     )]
     Branches {
         /// Number of the session.
@@ -178,7 +185,8 @@ pub enum RunError {
     },
     /// The limit on open files is too low for the load.
     #[error(
-        "{connections} requests in flight need {wanted} open files, but this process may open {allowed}; raise the limit with `ulimit -n {wanted}`"
+        "{connections} requests in flight need {wanted} open files, but this process may open \
+        {allowed}; raise the limit with `ulimit -n {wanted}`"
     )]
     OpenFiles {
         /// Maximum number of requests in flight.
@@ -193,7 +201,8 @@ pub enum RunError {
     Thread(std::io::Error),
     /// A thread panicked.
     #[error(
-        "internal error: the {0} thread panicked. This is a bug in llmscen; please report it. Results so far are saved"
+        "internal error: the {0} thread panicked. This is a bug in llmscen; please report it. \
+        Results so far are saved"
     )]
     Panicked(&'static str),
     /// A thread or task panicked while requests were sent; the message names it.
@@ -243,8 +252,9 @@ pub enum RunError {
     },
     /// Shard 0 starts a server that the shards on other hosts cannot reach.
     #[error(
-        "the shards run on several hosts, but the managed server of `{case}` listens at {address}, which only the host of shard 0 \
-         reaches\n  help: set `target.url` and the server's options to an address of that host"
+        "the shards run on several hosts, but the managed server of `{case}` listens at \
+         {address}, which only the host of shard 0 reaches\n  help: set `target.url` and the \
+         server's options to an address of that host"
     )]
     LoopbackServer {
         /// Case id.

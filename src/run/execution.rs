@@ -108,7 +108,8 @@ struct StartedRun {
 }
 
 impl StartedRun {
-    /// Prepares every case, obtains keys, meets the other shards, and creates the run folder, unless an earlier run goes on.
+    /// Prepares every case, obtains keys, meets the other shards, and creates the run folder, unless an earlier run
+    /// goes on.
     fn new(
         plan: &Plan,
         continued: Option<Continuation>,

@@ -7,8 +7,8 @@ use llmscen_core::outcome::{FailureKind, Outcome};
 /// Number of first requests that are checked.
 const FIRST_REQUESTS: u64 = 20;
 
-/// Stops a case whose first requests all fail with the same client error. Requests count in the order of their ends, warm-up
-/// included.
+/// Stops a case whose first requests all fail with the same client error. Requests count in the order of their ends,
+/// warm-up included.
 #[derive(Clone, Debug, Default)]
 pub struct FailFast {
     status: Option<u16>,

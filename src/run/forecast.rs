@@ -36,7 +36,8 @@ pub struct Forecast {
     pub requests: String,
     /// Duration of all cases, rounds and pauses, in words.
     pub time: String,
-    /// Number of starts of managed servers and how long they took in the latest run, in words; None without a managed server.
+    /// Number of starts of managed servers and how long they took in the latest run, in words; None without a managed
+    /// server.
     pub starts: Option<String>,
     /// The body of the first request, indented; with a mix, one per entry and its name.
     pub first_bodies: Vec<(Option<String>, String)>,
@@ -220,7 +221,8 @@ fn has_random_count(case: &Case) -> bool {
         && (case.load.sending_duration().is_some() || matches!(case.load.warmup, Warmup::Span(_)))
 }
 
-/// The duration is known for loads with a duration or a schedule. That of a closed loop with a number of requests depends on the server.
+/// The duration is known for loads with a duration or a schedule. That of a closed loop with a number of requests
+/// depends on the server.
 fn describe_time(plan: &Plan, extents: &[RoundExtent]) -> String {
     let runs = plan.cases.len() as u32 * plan.rounds;
     let pauses = plan.pause.secs() * f64::from(runs.saturating_sub(1));
@@ -463,8 +465,8 @@ fn few_per_user(cases: &[Case]) -> Option<String> {
         .collect();
     (!names.is_empty()).then(|| {
         format!(
-            "throughputs in {} may be those of the whole run, start and drain included, and limits on them INCONCLUSIVE: fewer than {PER_USER} \
-             requests per user",
+            "throughputs in {} may be those of the whole run, start and drain included, and \
+             limits on them INCONCLUSIVE: fewer than {PER_USER} requests per user",
             list_names(&names, "cases")
         )
     })
@@ -534,11 +536,17 @@ fn why_undecidable(
     let correlated = (needed as f64 * effect).ceil() as u64;
     (correlated > most).then(|| {
         let reason = format!(
-            "{needed} independent requests are enough, but consecutive requests are correlated (design effect {effect:.1}, {source}); \
-             about {correlated} are needed"
+            "{needed} independent requests are enough, but consecutive requests are correlated \
+             (design effect {effect:.1}, {source}); about {correlated} are needed"
         );
-        let cause = Cause { consequence: "may stay inconclusive", reason };
-        Undecidable { cause, most: Some(most) }
+        let cause = Cause {
+            consequence: "may stay inconclusive",
+            reason,
+        };
+        Undecidable {
+            cause,
+            most: Some(most),
+        }
     })
 }
 
@@ -576,7 +584,8 @@ fn list_names(names: &[String], what: &str) -> String {
     }
 }
 
-/// Warns of a search without an objective that counts failures: an overloaded server may fail fast and still meet the others.
+/// Warns of a search without an objective that counts failures: an overloaded server may fail fast and still meet the
+/// others.
 fn check_search_objectives(plan: &Plan) -> Option<String> {
     let first = plan
         .searches
@@ -589,7 +598,8 @@ fn check_search_objectives(plan: &Plan) -> Option<String> {
             *metric == Metric::ErrorRate || check.of == RequestSet::Scheduled
         }
     };
-    let warning = "the search has no error objective, so a server that only returns errors would pass; add `error_rate < 1%`";
+    let warning = "the search has no error objective, so a server that only returns errors would \
+    pass; add `error_rate < 1%`";
     (!first.checks.iter().any(counts_failures)).then(|| warning.to_owned())
 }
 
@@ -601,8 +611,8 @@ fn rounds_of_check(check: &Check, rounds: u32) -> u32 {
     }
 }
 
-/// Maximum number of requests to which an objective applies, over this many rounds. An entry of a mix, or a URL, may exceed its share
-/// by four standard deviations.
+/// Maximum number of requests to which an objective applies, over this many rounds. An entry of a mix, or a URL, may
+/// exceed its share by four standard deviations.
 fn max_requests_of_check(case: &Case, check: &Check, rounds: u32) -> Option<u64> {
     let total = max_measured_requests(case, rounds)?;
     let of_share = |total: u64, share: f64| {
@@ -621,8 +631,8 @@ fn max_requests_of_check(case: &Case, check: &Check, rounds: u32) -> Option<u64>
     })
 }
 
-/// Maximum number of measured requests over this many rounds, if the plan bounds it. Random arrivals may exceed their mean by four standard
-/// deviations. Every turn of a conversation counts, so the number of turns must be bounded too.
+/// Maximum number of measured requests over this many rounds, if the plan bounds it. Random arrivals may exceed their
+/// mean by four standard deviations. Every turn of a conversation counts, so the number of turns must be bounded too.
 fn max_measured_requests(case: &Case, rounds: u32) -> Option<u64> {
     let load = &case.load;
     let turns = |class_case: &Case| {
@@ -696,8 +706,9 @@ fn short_datasets(plan: &Plan, data: &DataAccess<'_>) -> Result<Vec<String>, Run
                 "ends"
             };
             lines.push(format!(
-                "the dataset of `{}` has {rows} usable rows, `load.requests` is {requests}: the case {what} after {rows} requests; \
-                 lower `load.requests`, or set `dataset.on_exhausted: cycle`",
+                "the dataset of `{}` has {rows} usable rows, `load.requests` is {requests}: the \
+                 case {what} after {rows} requests; lower `load.requests`, or set \
+                 `dataset.on_exhausted: cycle`",
                 case.id
             ));
         }

@@ -63,8 +63,8 @@ pub enum MergeError {
     Table(#[from] TableError),
     /// Two rows have the same key.
     #[error(
-        "request {seq}{} of round {round} of case `{case}` is in the rows of {}; \
-         each request belongs to one shard: start every shard once, with its own number", turn_text(*turn), shards_text(*shards)
+        "request {seq}{} of round {round} of case `{case}` is in the rows of {}; each request \
+         belongs to one shard: start every shard once, with its own number", turn_text(*turn), shards_text(*shards)
     )]
     Duplicate {
         /// Case id.
@@ -100,8 +100,8 @@ pub enum MergeError {
     },
     /// An object is not what its shard delivered.
     #[error(
-        "{key} at {url} was altered or truncated: its {what} differs from that in {done}\n  help: copy the object again, or pass \
-         the local folder of the shard: --rows DIR"
+        "{key} at {url} was altered or truncated: its {what} differs from that in {done}\n  help: \
+         copy the object again, or pass the local folder of the shard: --rows DIR"
     )]
     Altered {
         /// The object.
@@ -115,8 +115,8 @@ pub enum MergeError {
     },
     /// A shard stored rows, but did not finish.
     #[error(
-        "shard {shard} did not finish to store round {number}: {rows} at {url} has no {done}\n  help: wait until the shard has \
-         ended, or pass its local folder: --rows DIR"
+        "shard {shard} did not finish to store round {number}: {rows} at {url} has no {done}\n  \
+         help: wait until the shard has ended, or pass its local folder: --rows DIR"
     )]
     Unfinished {
         /// Number of the shard.
@@ -162,9 +162,10 @@ pub enum MergeError {
     Sharding(#[from] ShardingError),
     /// The merged rows fit neither into memory nor on the disk.
     #[error(
-        "{rows} requests with {token_events} token events need {} of memory, but this process may use {}, and a scratch file in \
-         {folder} cannot have the rest: {why}\n  help: merge on a machine with {}, or choose a folder on a large disk with \
-         --output: {command}", memory_text(*needed), memory_text(*usable), memory_text(*needed)
+        "{rows} requests with {token_events} token events need {} of memory, but this process may \
+         use {}, and a scratch file in {folder} cannot have the rest: {why}\n  help: merge on a \
+         machine with {}, or choose a folder on a large disk with --output: {command}",
+             memory_text(*needed), memory_text(*usable), memory_text(*needed)
     )]
     Memory {
         /// Requests.
@@ -257,7 +258,8 @@ pub fn merge_rounds(
     })
 }
 
-/// The files with rows, and how many rows the shards delivered in each. A local file of a shard has the rows of all rounds.
+/// The files with rows, and how many rows the shards delivered in each. A local file of a shard has the rows of all
+/// rounds.
 fn row_files(rounds: &[ShardedRound]) -> BTreeMap<ShardRows, u64> {
     let mut files: BTreeMap<ShardRows, u64> = BTreeMap::new();
     for done in rounds.iter().flat_map(|round| &round.group.done) {
@@ -445,8 +447,8 @@ impl MissingNumbers {
     }
 }
 
-/// The missing numbers of the rounds whose numbers the plan determines: open loops, and closed loops that end after a number of
-/// requests, unless they ended early.
+/// The missing numbers of the rounds whose numbers the plan determines: open loops, and closed loops that end after a
+/// number of requests, unless they ended early.
 pub fn missing_numbers(plan: &Plan, table: &Table, parts: &[Part]) -> Vec<MissingNumbers> {
     /// The next expected number of a round, and the missing ones before it.
     type Gaps = (u64, Vec<(u64, u64)>);
@@ -478,8 +480,8 @@ pub fn missing_numbers(plan: &Plan, table: &Table, parts: &[Part]) -> Vec<Missin
     parts.iter().filter_map(missing).collect()
 }
 
-/// The number of sessions of a round if the plan determines which numbers it has: `Some(None)` if only that they have no gap,
-/// as in the replay of a trace.
+/// The number of sessions of a round if the plan determines which numbers it has: `Some(None)` if only that they have
+/// no gap, as in the replay of a trace.
 fn planned_sessions(plan: &Plan, case: &Case, part: &Part) -> Option<Option<u64>> {
     let ended_early = part.ending.is_some()
         || part.cut_short.is_some()
@@ -512,8 +514,8 @@ fn planned_sessions(plan: &Plan, case: &Case, part: &Part) -> Option<Option<u64>
 
 // Facts.
 
-/// One part of the parts that shards recorded of the same round, each with the number of its shard. Merging is associative: a
-/// part may be the result of an earlier merge, whose number is ignored.
+/// One part of the parts that shards recorded of the same round, each with the number of its shard. Merging is
+/// associative: a part may be the result of an earlier merge, whose number is ignored.
 pub fn merge_parts(parts: &[(u32, &Part)]) -> Part {
     let mut parts: Vec<(Vec<ShardPart>, &Part)> = parts
         .iter()
@@ -683,9 +685,10 @@ fn stored_size(file: &ShardRows) -> Result<StoredSize, MergeError> {
     StoredSize::read(rows).map_err(|source| unreadable(file, source))
 }
 
-/// Ensures memory for the merge of these rounds, whose size is in the footers of their files. If the memory of this process is too
-/// small, large blocks are in a scratch file in this folder from now on, which the returned text says. `memory`: what the process
-/// may use at most; None for all that is available. `command`: the command line that merges the rounds elsewhere.
+/// Ensures memory for the merge of these rounds, whose size is in the footers of their files. If the memory of this
+/// process is too small, large blocks are in a scratch file in this folder from now on, which the returned text says.
+/// `memory`: what the process may use at most; None for all that is available. `command`: the command line that
+/// merges the rounds elsewhere.
 ///
 /// # Errors
 /// There is neither the memory nor the disk space, or a file cannot be read.

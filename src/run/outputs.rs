@@ -55,8 +55,8 @@ const OUTPUTS: &[Output] = &[
     write_database,
 ];
 
-/// Writes the rows and facts of a run, then its report and all other outputs. The journal is removed once rows and facts are written,
-/// since everything else can be computed from them again.
+/// Writes the rows and facts of a run, then its report and all other outputs. The journal is removed once rows and
+/// facts are written, since everything else can be computed from them again.
 pub fn publish(
     plan: &Plan,
     table: &Table,
@@ -81,7 +81,8 @@ pub fn publish(
     Ok(report)
 }
 
-/// Renders all outputs of a plan. An output that cannot be written does not prevent the others; the first error is returned.
+/// Renders all outputs of a plan. An output that cannot be written does not prevent the others; the first error is
+/// returned.
 pub fn render(
     plan: &Plan,
     table: &Table,
@@ -241,8 +242,8 @@ fn write_export(results: &Results<'_>, tool: &str, files: Vec<File>) -> Result<(
     })
 }
 
-/// Writes requests.db and removes the spool of bodies. A database that the plan does not ask for is removed, unless it has bodies, which
-/// are stored nowhere else.
+/// Writes requests.db and removes the spool of bodies. A database that the plan does not ask for is removed, unless
+/// it has bodies, which are stored nowhere else.
 fn write_database(results: &Results<'_>) -> Result<(), RunError> {
     let folder = results.folder;
     if results.plan.report.store.contains(&Store::Sqlite) {

@@ -27,7 +27,8 @@ pub fn watch() {
             .name()
             .unwrap_or("unnamed")
             .to_owned();
-        // The main thread only displays the run, and its panics are caught. A template that panics is an error of its caller.
+        // The main thread only displays the run, and its panics are caught. A template that panics is an error of its
+        // caller.
         let is_harmless = ["main", LIMITED_THREAD].contains(&thread.as_str());
         if SENDING.load(Ordering::Acquire) > 0 && !is_harmless {
             let _ = FIRST.set(format!(

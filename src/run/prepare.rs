@@ -47,8 +47,8 @@ const SPARE_FILES: u64 = 128;
 /// Open files to ask for if the number of connections is unknown: the default maximum of Linux.
 const MANY_FILES: u64 = 1 << 20;
 
-/// Prepares every case of a plan. Datasets, templates and certificates are read here, so that their errors are reported before the
-/// first request.
+/// Prepares every case of a plan. Datasets, templates and certificates are read here, so that their errors are
+/// reported before the first request.
 ///
 /// # Errors
 /// An input is unusable, or a signal came: [`RunError::Interrupted`].
@@ -270,7 +270,8 @@ fn open_dataset(spec: &DatasetSpec, plan: &Plan, context: &Context) -> Result<Da
     })
 }
 
-/// Opens and closes one connection to every distinct target, except managed servers, which do not run yet. No request is sent.
+/// Opens and closes one connection to every distinct target, except managed servers, which do not run yet. No request
+/// is sent.
 ///
 /// # Errors
 /// A target cannot be reached, or a signal came.
@@ -368,8 +369,8 @@ async fn reach_target(
     })
 }
 
-/// Tries to open a connection. The error is the number of attempts and the failure of the last one. A connect timeout is not tried
-/// again: that would only take as long once more.
+/// Tries to open a connection. The error is the number of attempts and the failure of the last one. A connect timeout
+/// is not tried again: that would only take as long once more.
 async fn connect(client: &HttpClient) -> Result<(), (u32, Failure)> {
     let mut attempt = 1;
     loop {
@@ -421,8 +422,8 @@ pub fn describe_targets(plan: &Plan, env: &BTreeMap<String, String>) -> BTreeMap
     targets
 }
 
-/// Lists the models that the target of a case serves in `served`, by its URL, if a request failed with 404 (`not_found`) and the target
-/// is not in the list yet.
+/// Lists the models that the target of a case serves in `served`, by its URL, if a request failed with 404
+/// (`not_found`) and the target is not in the list yet.
 pub fn list_models(
     case: &Case,
     prepared: &PreparedCase,

@@ -20,7 +20,8 @@ pub(crate) enum Unfinished {
     Lost(io::Error),
 }
 
-/// Waits until a command in its own process group ends. It is killed with the group after `timeout`, and when `is_over`.
+/// Waits until a command in its own process group ends. It is killed with the group after `timeout`, and when
+/// `is_over`.
 pub(crate) fn wait_for(
     child: &mut Child,
     timeout: Duration,

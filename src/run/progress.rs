@@ -58,7 +58,8 @@ impl Spans {
     }
 }
 
-/// The live metrics of a round. Counts and rates include the warm-up; latencies exclude it once a measured request has finished.
+/// The live metrics of a round. Counts and rates include the warm-up; latencies exclude it once a measured request
+/// has finished.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Progress {
     /// Finished requests, or sessions for conversations.

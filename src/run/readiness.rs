@@ -234,8 +234,9 @@ mod tests {
 
     fn target(metrics: &str) -> Target {
         let text = format!(
-            "version: 1\nname: t\ntarget: {{ url: 'http://h/v1/chat/completions', model: m, api_key: sk-secret, metrics: [{metrics}] }}\n\
-             dataset: {{ kind: prompt, text: x }}\nload: {{ concurrency: 1, requests: 1 }}\n"
+            "version: 1\nname: t\ntarget: {{ url: 'http://h/v1/chat/completions', model: m, \
+             api_key: sk-secret, metrics: [{metrics}] }}\ndataset: {{ kind: prompt, text: x \
+             }}\nload: {{ concurrency: 1, requests: 1 }}\n"
         );
         let input = Input {
             path: Path::new("t.yaml"),
@@ -278,7 +279,8 @@ mod tests {
         );
         let exporter = serve("DCGM_FI_DEV_GPU_UTIL{gpu=\"0\"} 1\n", "x-page: b");
         let target = target(&format!(
-            "{{ url: 'http://{engine}/m', headers: {{ X-Page: a }} }}, {{ url: 'http://{exporter}/m', headers: {{ X-Page: b }} }}"
+            "{{ url: 'http://{engine}/m', headers: {{ X-Page: a }} }}, {{ url: \
+            'http://{exporter}/m', headers: {{ X-Page: b }} }}"
         ));
         assert_eq!(
             missing_pages(&target, 2),

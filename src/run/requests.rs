@@ -49,8 +49,8 @@ const QUEUED_REQUESTS: RangeInclusive<usize> = 16..=4096;
 const QUEUED_BURST_REQUESTS: usize = 65_536;
 /// How often the switch is checked while requests are rendered.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Pause after a full queue has free capacity again. To wake this thread for each request would cost a worker more than a short request
-/// does.
+/// Pause after a full queue has free capacity again. To wake this thread for each request would cost a worker more
+/// than a short request does.
 const REFILL_PAUSE: Duration = Duration::from_millis(1);
 /// Pause while the bodies in a queue have too many bytes.
 const FULL_PAUSE: Duration = Duration::from_millis(5);
@@ -58,14 +58,15 @@ const FULL_PAUSE: Duration = Duration::from_millis(5);
 const MAX_DATA_WAIT: Duration = Duration::from_secs(1);
 /// Time after which a round of sessions starts with a queue that is not full, once it has what the load needs first.
 const MAX_FILL_TIME: Duration = Duration::from_millis(500);
-/// How many times faster than they are due the requests of an open loop must be rendered, so that the round starts before the queue is
-/// full.
+/// How many times faster than they are due the requests of an open loop must be rendered, so that the round starts
+/// before the queue is full.
 const RENDER_AHEAD: f64 = 4.0;
 /// Time before the progress of a start is shown, and between two displays of it.
 const FIRST_PROGRESS: Duration = Duration::from_secs(2);
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Generates the requests of a shard in a round, in order. It plans those of the other shards too, but does not render them.
+/// Generates the requests of a shard in a round, in order. It plans those of the other shards too, but does not
+/// render them.
 pub struct RequestGenerator {
     classes: Vec<ClassSource>,
     /// Assigns requests to the entries of the mix.
@@ -181,9 +182,10 @@ impl RequestGenerator {
         self.next
     }
 
-    /// Whether a round of sessions can start with a queue that is not full: each user has a first request, or the first requests of an
-    /// open loop are rendered much faster than they are due. `rendered`: number of requests, which took `time`; the latest is due at
-    /// `due`. Other rounds have a full queue at their start, because they take requests from it faster.
+    /// Whether a round of sessions can start with a queue that is not full: each user has a first request, or the
+    /// first requests of an open loop are rendered much faster than they are due. `rendered`: number of requests,
+    /// which took `time`; the latest is due at `due`. Other rounds have a full queue at their start, because they
+    /// take requests from it faster.
     fn can_start(&self, rendered: u64, due: Option<Nanos>, time: Duration) -> bool {
         let has_first = match self.users {
             Some(users) => rendered >= users,
@@ -311,8 +313,8 @@ pub fn render_first(
     generator.render_next()?.ok_or(RunError::NothingToSend)
 }
 
-/// Renders these requests of a round, in ascending order, up to the end of load or dataset: shards compare them. `generator`: that of
-/// the whole plan.
+/// Renders these requests of a round, in ascending order, up to the end of load or dataset: shards compare them.
+/// `generator`: that of the whole plan.
 ///
 /// # Errors
 /// As of [`render_first`].
@@ -341,15 +343,15 @@ pub fn render_numbers(
 
 /// The queue from which workers take requests, and the thread that fills it.
 pub struct RequestQueue {
-    /// One queue per worker. In a closed loop these are clones of one queue, so that a faster worker takes more requests; and if
-    /// arrivals are held, so that no worker keeps one back that was due before those of the others.
+    /// One queue per worker. In a closed loop these are clones of one queue, so that a faster worker takes more
+    /// requests; and if arrivals are held, so that no worker keeps one back that was due before those of the others.
     pub queues: Vec<Receiver<PreparedRequest>>,
     thread: JoinHandle<Result<Option<u64>, RunError>>,
 }
 
 impl RequestQueue {
-    /// Starts rendering. Returns when the queue is full, when all requests are rendered, when enough are rendered for the start, or when
-    /// `stop` is pressed. `show` shows the progress of a start that takes long.
+    /// Starts rendering. Returns when the queue is full, when all requests are rendered, when enough are rendered for
+    /// the start, or when `stop` is pressed. `show` shows the progress of a start that takes long.
     pub fn start(
         mut generator: RequestGenerator,
         workers: usize,
@@ -430,8 +432,8 @@ impl RequestQueue {
         })
     }
 
-    /// Ends the queue and discards its requests. Returns the number of own sessions before the end of the dataset, if that came before
-    /// the end of the load.
+    /// Ends the queue and discards its requests. Returns the number of own sessions before the end of the dataset, if
+    /// that came before the end of the load.
     ///
     /// # Errors
     /// A request could not be rendered.

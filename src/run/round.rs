@@ -364,7 +364,8 @@ struct RoundState<'a> {
     shared: SharedState,
 }
 
-/// When the measurement of an open loop begins after warm-up requests: it may be the arrival of another shard. None for a plain run.
+/// When the measurement of an open loop begins after warm-up requests: it may be the arrival of another shard. None
+/// for a plain run.
 fn first_measured_arrival(input: &RoundInput<'_>) -> Option<Nanos> {
     let Warmup::Requests(warm) = input.case.load.warmup else {
         return None;
@@ -627,7 +628,8 @@ impl<'a> RoundState<'a> {
         )
     }
 
-    /// Adds to `part` what was sent and why the round ended. `data_ended`: sessions before the dataset ended, if it did.
+    /// Adds to `part` what was sent and why the round ended. `data_ended`: sessions before the dataset ended, if it
+    /// did.
     fn describe_result(
         &self,
         part: &mut Part,

@@ -1,5 +1,6 @@
-//! The shards of a distributed run as a group: they join, start each round at a common time zero, watch each other, and deliver
-//! their records to shard 0. They communicate through small objects in a shared store, and never while a request waits for them.
+//! The shards of a distributed run as a group: they join, start each round at a common time zero, watch each other,
+//! and deliver their records to shard 0. They communicate through small objects in a shared store, and never while a
+//! request waits for them.
 
 mod access;
 mod barrier;
@@ -176,8 +177,8 @@ impl ShardGroup {
         join::report_failure(settings, reason);
     }
 
-    /// Agrees on the next round: shard 0 passes it, or None if the run is over; the others pass None. Returns None if the run is over,
-    /// also because it was stopped.
+    /// Agrees on the next round: shard 0 passes it, or None if the run is over; the others pass None. Returns None if
+    /// the run is over, also because it was stopped.
     ///
     /// # Errors
     /// Shard 0 was lost or ended with an error, or the store cannot be used.
@@ -192,7 +193,8 @@ impl ShardGroup {
         }
     }
 
-    /// The barrier: waits until all shards have prepared the round. `lead_time`: time to open the connections of this shard.
+    /// The barrier: waits until all shards have prepared the round. `lead_time`: time to open the connections of this
+    /// shard.
     ///
     /// # Errors
     /// A shard is missing or lost, the run was stopped, or the store cannot be used.
@@ -200,8 +202,9 @@ impl ShardGroup {
         self.pass_barrier(lead_time)
     }
 
-    /// From now on heartbeats carry `counts`, and a stop of the round or the run on any shard presses `stop`. `decide`: on shard 0, called
-    /// after each collection of heartbeats with the counts of all shards, its own included.
+    /// From now on heartbeats carry `counts`, and a stop of the round or the run on any shard presses `stop`.
+    /// `decide`: on shard 0, called after each collection of heartbeats with the counts of all shards, its own
+    /// included.
     pub fn watch_round(&self, stop: Stop, counts: Arc<Mutex<RoundCounts>>, decide: Option<Decide>) {
         self.monitor.watch(stop, counts, decide);
     }
@@ -224,8 +227,8 @@ impl ShardGroup {
         }
     }
 
-    /// On shard 0: waits until all shards have delivered the round and copies their files to `folder`, as `rows-3.parquet`.
-    /// None on the other shards. A shard whose records are missing ends the run.
+    /// On shard 0: waits until all shards have delivered the round and copies their files to `folder`, as
+    /// `rows-3.parquet`. None on the other shards. A shard whose records are missing ends the run.
     ///
     /// # Errors
     /// The store or the folder cannot be used.

@@ -80,8 +80,8 @@ pub enum Content {
     Events(Vec<(Nanos, String)>),
 }
 
-/// Sends the first request of a case, or the first turn of its first session. It is not retried and not cancelled by the client.
-/// `folder`: for the files of a managed server.
+/// Sends the first request of a case, or the first turn of its first session. It is not retried and not cancelled by
+/// the client. `folder`: for the files of a managed server.
 ///
 /// # Errors
 /// The request cannot be rendered, or its server or model does not start. A failed request is not an error.
@@ -384,8 +384,9 @@ mod tests {
     #[test]
     fn the_url_is_the_one_that_the_request_was_sent_to() {
         let env = BTreeMap::new();
-        let text = "version: 1\nname: t\ntarget: { url: ['http://a:1/v1/chat/completions', 'http://b:2/v1/chat/completions'], model: m }\n\
-                    dataset: { kind: prompt, text: x }\nload: { concurrency: 1, requests: 1 }\n";
+        let text = "version: 1\nname: t\ntarget: { url: ['http://a:1/v1/chat/completions', \
+                    'http://b:2/v1/chat/completions'], model: m }\ndataset: { kind: prompt, text: \
+                    x }\nload: { concurrency: 1, requests: 1 }\n";
         let input = Input {
             path: Path::new("t.yaml"),
             text: Some(text.to_owned()),

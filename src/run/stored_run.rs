@@ -117,8 +117,8 @@ impl StoredRun<'_> {
         Ok(manifest)
     }
 
-    /// Whether every round of the plan is there with the rows of every shard, although shard 0 stored no end of the run: the store did
-    /// not take it.
+    /// Whether every round of the plan is there with the rows of every shard, although shard 0 stored no end of the
+    /// run: the store did not take it.
     ///
     /// # Errors
     /// The store cannot be used.
@@ -174,7 +174,8 @@ impl StoredRun<'_> {
         Ok(stops)
     }
 
-    /// The rounds that shards delivered, with their files in `folder`. A shard in `local` takes its records from its own disk.
+    /// The rounds that shards delivered, with their files in `folder`. A shard in `local` takes its records from its
+    /// own disk.
     ///
     /// # Errors
     /// A file was altered, or stored by a shard that did not finish; or the store or the folder cannot be used.

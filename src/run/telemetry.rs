@@ -52,7 +52,8 @@ fn needs_gpus(case: &Case) -> bool {
 }
 
 impl Observer {
-    /// Detects GPUs, unless GPU telemetry is off, all targets are simulators, which use none, or another shard samples them.
+    /// Detects GPUs, unless GPU telemetry is off, all targets are simulators, which use none, or another shard
+    /// samples them.
     pub fn new(plan: &Plan, context: &Context) -> Observer {
         let spec = plan.telemetry.clone();
         let local_gpus = spec.gpu && spec.dcgm.is_none();
@@ -79,8 +80,9 @@ impl Observer {
             Err(why) => {
                 observer.amd = Amd::find(&context.env);
                 let note = format!(
-                    "GPU telemetry is off: no NVIDIA or AMD driver on this machine ({why}; neither `amd-smi` nor `rocm-smi` is on \
-                     PATH). Set `telemetry.gpu: false` to hide this note, or `telemetry.dcgm` to read a remote GPU node."
+                    "GPU telemetry is off: no NVIDIA or AMD driver on this machine ({why}; \
+                     neither `amd-smi` nor `rocm-smi` is on PATH). Set `telemetry.gpu: false` to \
+                     hide this note, or `telemetry.dcgm` to read a remote GPU node."
                 );
                 let is_asked = plan.cases.iter().any(needs_gpus);
                 observer.note = (observer.amd.is_none() && is_asked).then_some(note);
@@ -101,8 +103,8 @@ impl Observer {
         }
     }
 
-    /// Starts to sample a round of `case`, and returns notes on what cannot be sampled. `server`: the supervisor process of its
-    /// managed server; `simulator`: the address of its simulator.
+    /// Starts to sample a round of `case`, and returns notes on what cannot be sampled. `server`: the supervisor
+    /// process of its managed server; `simulator`: the address of its simulator.
     ///
     /// # Errors
     /// The system provides no thread.
@@ -267,8 +269,9 @@ fn is_simulated(case: &Case) -> bool {
     matches!(case.target.location, TargetLocation::Simulator { .. })
 }
 
-/// Pause between two writes as a multiple of the duration of a write: the file contains all rounds, and is rewritten each time. So
-/// writing takes less than 5 % of the time. A run that is killed lacks the samples since the last write.
+/// Pause between two writes as a multiple of the duration of a write: the file contains all rounds, and is rewritten
+/// each time. So writing takes less than 5 % of the time. A run that is killed lacks the samples since the last
+/// write.
 const PAUSE_FACTOR: u32 = 20;
 
 /// Writes the telemetry file during the run.
@@ -279,7 +282,8 @@ pub struct TelemetryCheckpoint {
 }
 
 impl TelemetryCheckpoint {
-    /// Writes the rounds so far, in the order in which they ran, unless the last write was a moment ago. At the end of the run,
+    /// Writes the rounds so far, in the order in which they ran, unless the last write was a moment ago. At the end
+    /// of the run,
     /// [`write_telemetry`] writes all of them.
     ///
     /// # Errors
@@ -382,8 +386,9 @@ mod tests {
 
     #[test]
     fn the_metrics_of_the_simulator_are_read_at_its_address() {
-        let text = "version: 1\nname: t\ntarget: { url: simulator, metrics: simulator }\ndataset: { kind: prompt, text: x }\n\
-                    load: { concurrency: 1, requests: 1 }\ntelemetry: { host: false }\n";
+        let text = "version: 1\nname: t\ntarget: { url: simulator, metrics: simulator }\ndataset: \
+                    { kind: prompt, text: x }\nload: { concurrency: 1, requests: 1 }\ntelemetry: \
+                    { host: false }\n";
         let input = Input {
             path: Path::new("t.yaml"),
             text: Some(text.to_owned()),

@@ -7,11 +7,12 @@
 //!                      ▼                                      ▼ dropped or held if max_in_flight is reached
 //!                    sent ── … ── end ── slot free          sent ── … ── end
 //! ```
-//! Each worker runs the loop on its own thread. Workers share a queue of rendered requests and two counters, but no lock unless
-//! `max_in_flight` holds arrivals.
+//! Each worker runs the loop on its own thread. Workers share a queue of rendered requests and two counters, but no
+//! lock unless `max_in_flight` holds arrivals.
 //!
-//! What is due is written first: [`Worker::begin`] polls a request in place, up to its write, before any other task of the worker
-//! runs. In a closed loop that happens in the poll in which the user's last response ended, before its outcome is built.
+//! What is due is written first: [`Worker::begin`] polls a request in place, up to its write, before any other task
+//! of the worker runs. In a closed loop that happens in the poll in which the user's last response ended, before its
+//! outcome is built.
 
 pub(crate) mod concurrency_limit;
 pub(crate) mod cooldown;
@@ -83,7 +84,8 @@ pub struct SharedState {
     pub barrier: Option<Arc<BatchBarrier>>,
     /// Whether the target can be reached.
     pub target_health: Arc<TargetHealth>,
-    /// Pressed by the first worker of a closed loop that has nothing left to send; the others then stop waiting for a slot.
+    /// Pressed by the first worker of a closed loop that has nothing left to send; the others then stop waiting for a
+    /// slot.
     pub exhausted: Stop,
     /// Pressed when sessions have sent as many requests as the load limits: no further turn is sent.
     pub turns_sent: Stop,
@@ -200,8 +202,8 @@ pub struct ScheduledRequest {
 }
 
 impl Worker {
-    /// Sends until the schedule, the quota, the dataset or a switch ends it, then waits for requests in flight. Returns the time at
-    /// which sending ended.
+    /// Sends until the schedule, the quota, the dataset or a switch ends it, then waits for requests in flight.
+    /// Returns the time at which sending ended.
     pub async fn run(self: Rc<Self>) -> Nanos {
         self.shared.target_health.enter();
         let tasks = [self.start_session_watch(), self.start_user_ramp()];
@@ -239,9 +241,12 @@ impl Worker {
             () = self.shared.halt.reached(Level::Drain) => None,
             () = self.shared.turns_sent.reached(Level::Drain) => None,
             () = self.shared.cooldown.is_over() => None,
-            scheduled = async { if self.shared.closed { self.next_closed().await } else { self.next_open().await } } => scheduled,
+            scheduled = async {
+                    if self.shared.closed { self.next_closed().await } else { self.next_open().await }
+                } => scheduled,
         };
-        // Tasks that wait for a switch wake one by one: a session that woke before this loop may already have freed its slot.
+        // Tasks that wait for a switch wake one by one: a session that woke before this loop may already have freed
+        // its slot.
         scheduled.filter(|_| self.may_send())
     }
 
@@ -323,7 +328,8 @@ impl Worker {
         let SharedState {
             quota, cooldown, ..
         } = &self.shared;
-        // Before the quota is asked: the cool-down must not end between the answer and the begin of the last measured request.
+        // Before the quota is asked: the cool-down must not end between the answer and the begin of the last measured
+        // request.
         cooldown.begin();
         let phase = quota.admit(seq, now);
         if phase == Some(Phase::Measured) {
@@ -375,7 +381,8 @@ impl Worker {
         })
     }
 
-    /// Resolves at the end of the drain time after a duration, which ends the cool-down too; never if none ends the sending.
+    /// Resolves at the end of the drain time after a duration, which ends the cool-down too; never if none ends the
+    /// sending.
     async fn cooldown_deadline(&self) {
         match self.shared.quota.deadline().filter(|_| self.shared.timed) {
             Some(end) => {
@@ -404,8 +411,8 @@ impl Worker {
         }
     }
 
-    /// Closed loop: begins a request for each free user, as far as requests are rendered. The loop of [`Worker::run`] sends the
-    /// rest. A request that ends at once frees its slot for this loop, not for one inside it.
+    /// Closed loop: begins a request for each free user, as far as requests are rendered. The loop of [`Worker::run`]
+    /// sends the rest. A request that ends at once frees its slot for this loop, not for one inside it.
     fn begin_due(self: &Rc<Self>) {
         if !self.shared.closed || self.beginning.replace(true) {
             return;
@@ -452,8 +459,8 @@ impl Worker {
         self.begin(scheduled);
     }
 
-    /// Resolves when held arrivals may no longer be sent: as requests in flight, they may continue for the drain time after the end of
-    /// a duration, but not after a stop. Never without arrivals that are held.
+    /// Resolves when held arrivals may no longer be sent: as requests in flight, they may continue for the drain time
+    /// after the end of a duration, but not after a stop. Never without arrivals that are held.
     async fn holding_over(&self) {
         if !self.shared.holds {
             return std::future::pending().await;
@@ -542,8 +549,8 @@ impl Worker {
             // Last: the worker ends when nothing is in flight, and an outcome may still wait for a full channel.
             drop(in_flight);
         });
-        // The budget of the task that runs now must not keep the request from being written. Its own task polls it again, so no
-        // wake-up is lost.
+        // The budget of the task that runs now must not keep the request from being written. Its own task polls it
+        // again, so no wake-up is lost.
         let mut cx = Context::from_waker(Waker::noop());
         if Pin::new(&mut unconstrained(task.as_mut()))
             .poll(&mut cx)
@@ -596,8 +603,8 @@ impl Worker {
         }
     }
 
-    /// Frees the slot of a request or session that was over at `at`, and begins what is due. `failed_connects`: consecutive
-    /// failed connections of its user.
+    /// Frees the slot of a request or session that was over at `at`, and begins what is due. `failed_connects`:
+    /// consecutive failed connections of its user.
     fn release(self: &Rc<Self>, at: Nanos, failed_connects: u32) {
         if let Some(in_flight_limit) = &self.shared.in_flight_limit {
             in_flight_limit.leave(at);
@@ -642,8 +649,8 @@ impl Worker {
         }
     }
 
-    /// Waits for requests in flight: up to the drain time after sending ended by time, by `stop` or by the end of the cool-down, else
-    /// without limit.
+    /// Waits for requests in flight: up to the drain time after sending ended by time, by `stop` or by the end of the
+    /// cool-down, else without limit.
     async fn drain(&self) {
         let drain_time_over = async {
             tokio::select! {
@@ -668,9 +675,9 @@ impl Worker {
         self.concurrency_limit.none_in_flight().await;
     }
 
-    /// Delivers the last outcomes of a request or session and frees its slot. In a closed loop, a user whose connection failed
-    /// waits before its slot is free; `failed_connects` counts its consecutive failures before this one. An open loop keeps its
-    /// schedule.
+    /// Delivers the last outcomes of a request or session and frees its slot. In a closed loop, a user whose
+    /// connection failed waits before its slot is free; `failed_connects` counts its consecutive failures before this
+    /// one. An open loop keeps its schedule.
     async fn conclude(self: &Rc<Self>, outcomes: Outcomes, failed_connects: u32) {
         let Some(failed) = outcomes
             .first()
@@ -774,8 +781,8 @@ impl Worker {
     }
 }
 
-/// Lets every task run first that is ready now: users of single requests whose responses end together all send their next requests
-/// before the outcome of any of them is built.
+/// Lets every task run first that is ready now: users of single requests whose responses end together all send their
+/// next requests before the outcome of any of them is built.
 async fn let_ready_tasks_run() {
     let mut yielded = false;
     poll_fn(|cx| {

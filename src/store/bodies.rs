@@ -1,7 +1,7 @@
 //! The stored bodies of requests and responses.
 //!
-//! During a run, compressed bodies are appended to a spool file ([`spool`]), so that they do not accumulate in memory. At the end they
-//! are copied to requests.db, and the spool is removed.
+//! During a run, compressed bodies are appended to a spool file ([`spool`]), so that they do not accumulate in
+//! memory. At the end they are copied to requests.db, and the spool is removed.
 
 pub mod spool;
 
@@ -72,8 +72,8 @@ const FAILED: usize = 20;
 /// Sample size: random measured requests.
 const RANDOM: usize = 20;
 
-/// A sample of the requests of one round. Requests enter in any order, so some belong to the sample only for a while; they are left
-/// out by a second pass over the requests that were added.
+/// A sample of the requests of one round. Requests enter in any order, so some belong to the sample only for a while;
+/// they are left out by a second pass over the requests that were added.
 #[derive(Debug, Default)]
 pub struct BodySample {
     first: BTreeSet<RankedRequest>,

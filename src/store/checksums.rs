@@ -1,7 +1,7 @@
 //! checksums.sha256: the checksums of the files that are read back, in the format of `sha256sum -c`.
 //!
-//! Once the list contains the rows, the run is complete, and a journal left by a crash is ignored. A file is removed from the list while it
-//! is replaced, so that a crash does not leave a file that seems damaged.
+//! Once the list contains the rows, the run is complete, and a journal left by a crash is ignored. A file is removed
+//! from the list while it is replaced, so that a crash does not leave a file that seems damaged.
 
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;

@@ -15,7 +15,8 @@ pub enum StoreError {
     },
     /// Another process writes to the folder.
     #[error(
-        "{path} is in use: another llmscen{owner} is writing to this folder; wait until it ends, or choose another folder"
+        "{path} is in use: another llmscen{owner} is writing to this folder; wait until it ends, \
+        or choose another folder"
     )]
     InUse {
         /// The folder.

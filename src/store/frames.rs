@@ -3,8 +3,9 @@
 //! ```text
 //! name (8 bytes) · version u32     then frames:   mark (4 bytes) · length u32 · crc32 u32 · crc32 of these 12 bytes · payload
 //! ```
-//! Integers are little-endian. The head has a separate checksum, so that the length is valid even if the payload is damaged. After a
-//! damaged head, the next one is found by its mark. In both cases the reading time is linear, and frames after the damage are read.
+//! Integers are little-endian. The head has a separate checksum, so that the length is valid even if the payload is
+//! damaged. After a damaged head, the next one is found by its mark. In both cases the reading time is linear, and
+//! frames after the damage are read.
 
 use super::error::StoreError;
 use memchr::memmem::Finder;
@@ -123,8 +124,8 @@ impl Damage {
         };
         (self.gaps > 0).then(|| {
             format!(
-                "{file} is damaged in {places}: {} bytes cannot be read, the first at byte {}; the requests stored there are missing, \
-                 those after them are included",
+                "{file} is damaged in {places}: {} bytes cannot be read, the first at byte {}; \
+                 the requests stored there are missing, those after them are included",
                 self.bytes, self.first
             )
         })
@@ -163,7 +164,8 @@ impl Scan {
         })
     }
 
-    /// The next payload that `decode` accepts, and the offset of its frame; None at the end. A rejected payload counts as damage.
+    /// The next payload that `decode` accepts, and the offset of its frame; None at the end. A rejected payload
+    /// counts as damage.
     pub(super) fn next<T>(
         &mut self,
         decode: impl Fn(&[u8]) -> Option<T>,

@@ -1,7 +1,7 @@
 //! histograms.hlog: an HdrHistogram log (version 1.3, V2 compressed histograms) of the latencies over time.
 //!
-//! A line is one metric of one case in one interval, with the tag `CASE/METRIC`. Values are in nanoseconds; the column of the maximum is
-//! in milliseconds, as the tools of HdrHistogram expect.
+//! A line is one metric of one case in one interval, with the tag `CASE/METRIC`. Values are in nanoseconds; the
+//! column of the maximum is in milliseconds, as the tools of HdrHistogram expect.
 
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::V2DeflateSerializer;
@@ -284,8 +284,9 @@ mod tests {
         .unwrap();
         let manifest = manifest(&[("a=1,b=x y", 0, 5_000_000_000), ("z", 0, 2_000_000_000)]);
         let text = log(&table, &manifest);
-        let head = "#[Histogram log format version 1.3]\n#[llmscen: values in nanoseconds, Interval_Max in milliseconds]\n\
-                    #[StartTime: 1700000000.123 (seconds since epoch)]\n#[BaseTime: 1700000000.123 (seconds since epoch)]\n";
+        let head = "#[Histogram log format version 1.3]\n#[llmscen: values in nanoseconds, \
+                    Interval_Max in milliseconds]\n#[StartTime: 1700000000.123 (seconds since \
+                    epoch)]\n#[BaseTime: 1700000000.123 (seconds since epoch)]\n";
         assert!(
             text.starts_with(head.as_bytes()),
             "{}",

@@ -1,7 +1,8 @@
-//! The journal: `journal.bin`, every outcome of a run in the order of arrival. Each is a frame ([`super::frames`]) in postcard format, which
-//! writes fields in order, without names.
+//! The journal: `journal.bin`, every outcome of a run in the order of arrival. Each is a frame ([`super::frames`]) in
+//! postcard format, which writes fields in order, without names.
 //!
-//! The collector calls [`Writer::flush`] at least twice a second. Flushed records survive `kill -9`; later ones may be missing, and the
+//! The collector calls [`Writer::flush`] at least twice a second. Flushed records survive `kill -9`; later ones may
+//! be missing, and the
 //! [`Reader`] ignores an incomplete last frame.
 
 use super::error::StoreError;
@@ -18,8 +19,8 @@ pub const FILE: &str = "journal.bin";
 
 const MAGIC: &[u8; 8] = b"LLMSCENJ";
 const VERSION: u32 = 10;
-/// Still read, with the number of fields that its outcomes lack at their end: `prompt_hash`, in version 8 the five of `reply` too, in
-/// version 7 `held_until` and the fields after it, in version 6 `endpoint` too.
+/// Still read, with the number of fields that its outcomes lack at their end: `prompt_hash`, in version 8 the five of
+/// `reply` too, in version 7 `held_until` and the fields after it, in version 6 `endpoint` too.
 const EARLIER_VERSIONS: [(u32, usize); 4] = [(9, 1), (8, 6), (7, 13), (6, 14)];
 
 /// One entry of a journal.

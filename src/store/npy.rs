@@ -9,7 +9,8 @@ const MAX_NAME: usize = 120;
 /// Alignment of the header.
 const ALIGNMENT: usize = 64;
 
-/// The folder of case `index` of the plan: its id, or if that is no valid name, its index and the valid characters of the id.
+/// The folder of case `index` of the plan: its id, or if that is no valid name, its index and the valid characters of
+/// the id.
 pub fn folder_name(index: u32, case: &str) -> String {
     let is_valid = |c: char| c.is_ascii_alphanumeric() || "=,._-+".contains(c);
     if case.chars().all(is_valid) && case.len() <= MAX_NAME && !case.starts_with('.') {

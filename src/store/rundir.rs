@@ -99,11 +99,12 @@ impl PartialEq for RunDir {
 }
 
 impl RunDir {
-    /// Creates the folder: `explicit` itself, or `dir/name/started`, to which `dir/name/latest` then points. A second run in the same
-    /// second becomes `started-2`.
+    /// Creates the folder: `explicit` itself, or `dir/name/started`, to which `dir/name/latest` then points. A second
+    /// run in the same second becomes `started-2`.
     ///
     /// # Errors
-    /// The folder contains another run and `force` is not set, another process writes to it, or it cannot be created or written.
+    /// The folder contains another run and `force` is not set, another process writes to it, or it cannot be created
+    /// or written.
     pub fn create(location: &RunLocation<'_>) -> Result<RunDir, StoreError> {
         let run = match location.explicit {
             Some(path) => RunDir::create_explicit(path, location.force)?,

@@ -1,6 +1,7 @@
 //! The store that all shards of a run share: a folder or a bucket.
 //!
-//! Every object has one writer. Calls block until they succeed, fail or reach a time limit, so that no thread hangs with its store.
+//! Every object has one writer. Calls block until they succeed, fail or reach a time limit, so that no thread hangs
+//! with its store.
 
 use crate::store::atomic;
 use object_store::aws::AmazonS3Builder;
@@ -40,7 +41,8 @@ const MAX_PARTS: u64 = 9_000;
 pub trait Objects: Send + Sync {
     /// Writes an object unless it exists.
     fn create(&self, key: &str, bytes: &[u8]) -> Result<Creation, SharedStoreError>;
-    /// Writes or replaces an object. Unlike one that is created or uploaded, it may be lost if the machine of a folder fails.
+    /// Writes or replaces an object. Unlike one that is created or uploaded, it may be lost if the machine of a
+    /// folder fails.
     fn put(&self, key: &str, bytes: &[u8]) -> Result<(), SharedStoreError>;
     /// Reads an object; none if it does not exist.
     fn get(&self, key: &str) -> Result<Option<Vec<u8>>, SharedStoreError>;
@@ -70,7 +72,8 @@ pub enum Creation {
 pub enum SharedStoreError {
     /// The URL of the store is wrong.
     #[error(
-        "`{url}` is no store: {reason}; pass file:///FOLDER, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX"
+        "`{url}` is no store: {reason}; pass file:///FOLDER, s3://BUCKET/PREFIX, \
+        gs://BUCKET/PREFIX or az://CONTAINER/PREFIX"
     )]
     Url {
         /// The URL, without credentials.
@@ -153,8 +156,8 @@ impl std::fmt::Debug for SharedStore {
 }
 
 impl SharedStore {
-    /// Opens the store at `url` for the run `run`. Credentials and endpoints are read from `env`, with the names of the cloud's own
-    /// tools. A bucket is not contacted; a folder must exist.
+    /// Opens the store at `url` for the run `run`. Credentials and endpoints are read from `env`, with the names of
+    /// the cloud's own tools. A bucket is not contacted; a folder must exist.
     pub fn open(
         url: &str,
         run: &str,
@@ -494,8 +497,8 @@ fn innermost(error: &object_store::Error) -> String {
         .unwrap_or_default()
 }
 
-/// A runtime on a thread of its own, which ends when the sender is dropped. A call may come from any thread, also from a task of
-/// another runtime.
+/// A runtime on a thread of its own, which ends when the sender is dropped. A call may come from any thread, also
+/// from a task of another runtime.
 fn start_runtime() -> io::Result<(Handle, oneshot::Sender<()>)> {
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
@@ -808,8 +811,8 @@ impl Folder {
         })
     }
 
-    /// Makes the file system ask its server for an object, or a folder of objects, and what is above it: NFS otherwise remembers for
-    /// half a minute that an object did not exist.
+    /// Makes the file system ask its server for an object, or a folder of objects, and what is above it: NFS
+    /// otherwise remembers for half a minute that an object did not exist.
     fn refresh(&self, key: &str) -> io::Result<()> {
         let object = self.path.join(&self.run).join(key);
         if self.revalidate(object.parent().unwrap_or(&self.path))? {
@@ -819,7 +822,8 @@ impl Folder {
         Ok(())
     }
 
-    /// Whether the folder exists. An error if the store itself is gone, so that it is not created on the local disk on the local disk.
+    /// Whether the folder exists. An error if the store itself is gone, so that it is not created on the local disk
+    /// on the local disk.
     fn revalidate(&self, folder: &Path) -> io::Result<bool> {
         match device(folder) {
             Ok(device) if device == self.device => Ok(true),

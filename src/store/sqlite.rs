@@ -1,7 +1,7 @@
 //! requests.db: the rows, results and stored bodies of a run as an SQLite database.
 //!
-//! A temporary file is filled in one transaction and then renamed, so that the database is complete or absent. The same input gives
-//! the same bytes. No other module uses SQLite.
+//! A temporary file is filled in one transaction and then renamed, so that the database is complete or absent. The
+//! same input gives the same bytes. No other module uses SQLite.
 
 pub mod schema;
 pub mod stored_bodies;
@@ -51,7 +51,8 @@ enum DatabaseError {
     Json(#[from] serde_json::Error),
     #[error(transparent)]
     Io(#[from] io::Error),
-    #[error("it has version {0}, this llmscen reads version {version}; move it away, or use the llmscen that wrote it", version = schema::VERSION)]
+    #[error("it has version {0}, this llmscen reads version {version}; move it away, or use the \
+    llmscen that wrote it", version = schema::VERSION)]
     Version(i32),
 }
 

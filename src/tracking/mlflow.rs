@@ -177,7 +177,8 @@ impl<'a> Server<'a> {
         })
     }
 
-    /// Uploads parameters and metrics. A metric has one point, at the end of the run: `step` 0, `at_ms` in milliseconds since the epoch.
+    /// Uploads parameters and metrics. A metric has one point, at the end of the run: `step` 0, `at_ms` in
+    /// milliseconds since the epoch.
     async fn log(
         &self,
         run: &CreatedRun,
@@ -196,7 +197,10 @@ impl<'a> Server<'a> {
             )
             .await?;
         }
-        let metric = |(key, value): &(String, f64)| json!({ "key": key, "value": value, "timestamp": at_ms, "step": 0 });
+        let metric = |(key, value): &(String, f64)| {
+            json!({ "key": key, "value": value,
+            "timestamp": at_ms, "step": 0 })
+        };
         let metrics: Vec<Value> = entry.metrics.iter().map(metric).collect();
         for chunk in metrics.chunks(METRICS_PER_BATCH) {
             self.post(

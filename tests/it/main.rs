@@ -69,6 +69,7 @@ mod signals;
 mod single_requests;
 mod slurm;
 mod streams;
+mod structure;
 mod telemetry;
 mod tls;
 mod tool_results;

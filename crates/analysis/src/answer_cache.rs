@@ -5,8 +5,8 @@ use llmscen_core::metric::Metric;
 use llmscen_core::stats::{quantile, share};
 use std::collections::BTreeMap;
 
-/// Prompts that were sent again after their first reply had ended. Each is one pair: its first request, and the medians of the
-/// others.
+/// Prompts that were sent again after their first reply had ended. Each is one pair: its first request, and the
+/// medians of the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RepeatedPrompts {
     /// The number of pairs.
@@ -90,8 +90,9 @@ impl Times {
     }
 }
 
-/// Compares the measured requests whose prompt was sent before, and whose reply had ended, with the first request of that prompt.
-/// A first request before the first reply of its round is left out: it met a cold server, or all users at once. None without any.
+/// Compares the measured requests whose prompt was sent before, and whose reply had ended, with the first request of
+/// that prompt. A first request before the first reply of its round is left out: it met a cold server, or all users
+/// at once. None without any.
 pub(super) fn compare_repeated(rows: &[RequestRow<'_>]) -> Option<RepeatedPrompts> {
     let mut first_ends: BTreeMap<u32, u64> = BTreeMap::new();
     for row in rows.iter().filter(|row| row.ok()) {

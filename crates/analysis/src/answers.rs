@@ -9,8 +9,8 @@ use llmscen_core::report::{AnswerShare, AnswersReport, FailedAnswer, FailedCheck
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// The shares of the measured answers that passed, the checks that failed, and the failed answers that are stored. None where no
-/// answer was checked.
+/// The shares of the measured answers that passed, the checks that failed, and the failed answers that are stored.
+/// None where no answer was checked.
 pub fn answers_report(
     table: &Table,
     facts: &CaseFacts<'_>,

@@ -213,7 +213,8 @@ const MIN_SPREAD: f64 = 1.1;
 /// Requests scheduled within this time, in seconds, have one column of this width.
 const INSTANT_S: f64 = 1e-3;
 
-/// The heat map of points `(seconds, milliseconds)`, with as many cells as the points can fill. None with fewer than two points.
+/// The heat map of points `(seconds, milliseconds)`, with as many cells as the points can fill. None with fewer than
+/// two points.
 fn heat_map(points: &[(f64, f64)]) -> Option<HeatMap> {
     if points.len() < 2 {
         return None;
@@ -282,8 +283,8 @@ const SPECTRUM_POINTS: f64 = 110.0;
 /// Maximum points per decade of the tail: more cannot be distinguished.
 const MAX_POINTS_PER_DECADE: f64 = 40.0;
 
-/// Points `(share, quantile by nearest rank)` for shares `1 - 10^(-k/m)`, which include 90 %, 99 %, 99.9 % …, and the maximum at
-/// `1 - 1/n`. Empty without values. Reorders the values.
+/// Points `(share, quantile by nearest rank)` for shares `1 - 10^(-k/m)`, which include 90 %, 99 %, 99.9 % …, and the
+/// maximum at `1 - 1/n`. Empty without values. Reorders the values.
 fn spectrum(values: &mut [f64]) -> Series {
     let n = values.len();
     if n == 0 {
@@ -307,8 +308,8 @@ fn spectrum(values: &mut [f64]) -> Series {
         .collect()
 }
 
-/// Moves the values of these ascending indexes to where a sort would move them, much faster than the sort. `first`: index of the
-/// first value.
+/// Moves the values of these ascending indexes to where a sort would move them, much faster than the sort. `first`:
+/// index of the first value.
 fn select_indexes(values: &mut [f64], indexes: &[usize], first: usize) {
     let (below, rest) = indexes.split_at(indexes.len() / 2);
     let Some((&middle, above)) = rest.split_first() else {
@@ -450,8 +451,8 @@ fn band(from: usize, to: usize, gaps: &mut [f64]) -> Option<QuantileBand> {
 /// Maximum number of points of a curve.
 const MAX_CURVE_POINTS: usize = 400;
 
-/// Points `(value, cumulative share)` of TTFT, ITL and end-to-end latency over ok requests, where they exist: at most 400 each,
-/// including minimum and maximum.
+/// Points `(value, cumulative share)` of TTFT, ITL and end-to-end latency over ok requests, where they exist: at most
+/// 400 each, including minimum and maximum.
 pub fn cdfs(sample: &Sample) -> BTreeMap<Metric, Series> {
     let requests: Vec<MeasuredRequest<'_>> = sample.requests.iter().collect();
     let curves = [Metric::Ttft, Metric::Itl, Metric::E2e]

@@ -22,7 +22,8 @@ impl Table {
         Ok(())
     }
 
-    /// Reads a table that [`Table::write_parquet`] wrote, one row group at a time. Derived and unknown columns are skipped.
+    /// Reads a table that [`Table::write_parquet`] wrote, one row group at a time. Derived and unknown columns are
+    /// skipped.
     ///
     /// # Errors
     /// `input` cannot be read, is not a Parquet file, lacks a column, or has one of another type.

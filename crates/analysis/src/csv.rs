@@ -48,8 +48,8 @@ impl<'a> Column<'a> {
     }
 }
 
-/// Writes id, swept values, counts, every case-level metric, and every distribution in flat columns such as `ttft_ms_p99`.
-/// Missing values are empty.
+/// Writes id, swept values, counts, every case-level metric, and every distribution in flat columns such as
+/// `ttft_ms_p99`. Missing values are empty.
 ///
 /// # Errors
 /// `out` cannot be written to.

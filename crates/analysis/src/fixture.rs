@@ -23,7 +23,8 @@ fn ms(millis: u64) -> Nanos {
     Nanos::from_millis(millis)
 }
 
-/// A reply that is not streamed: scheduled, sent and ended at `100 × seq`, `+ 2` and `+ 82` ms, with 10 prompt and 4 output tokens.
+/// A reply that is not streamed: scheduled, sent and ended at `100 × seq`, `+ 2` and `+ 82` ms, with 10 prompt and 4
+/// output tokens.
 pub(super) fn outcome(seq: u64) -> Outcome {
     let timeline = Timeline {
         intended: ms(100 * seq),
@@ -75,7 +76,8 @@ pub(super) fn outcome(seq: u64) -> Outcome {
     }
 }
 
-/// A stream scheduled and sent at `sent` ms with a token event of one token at each of `tokens`; it ends with the last one.
+/// A stream scheduled and sent at `sent` ms with a token event of one token at each of `tokens`; it ends with the
+/// last one.
 pub(super) fn stream(seq: u64, sent: u64, tokens: &[u64]) -> Outcome {
     let last = tokens.last().copied().unwrap_or(sent);
     let timeline = Timeline {

@@ -1,5 +1,5 @@
-//! Reports of the parts of a case: the entries of its mix, the groups of its dataset, such as the prompt lengths of a speed benchmark
-//! or the groups of a shared prefix, and the URLs of its target.
+//! Reports of the parts of a case: the entries of its mix, the groups of its dataset, such as the prompt lengths of a
+//! speed benchmark or the groups of a shared prefix, and the URLs of its target.
 
 use crate::measured_requests::{MeasuredRequest, header_value};
 use crate::sample::{Sample, distribution, values};
@@ -26,8 +26,8 @@ const METRICS: [Metric; 8] = [
     Metric::E2e,
 ];
 
-/// Every entry of a mix, each followed by the groups of its dataset: numbers ascending, then names. More than [`MAX_GROUPS`] groups
-/// are left out.
+/// Every entry of a mix, each followed by the groups of its dataset: numbers ascending, then names. More than
+/// [`MAX_GROUPS`] groups are left out.
 pub fn group_reports(case: &Case, sample: &Sample) -> Vec<GroupReport> {
     let by_name = requests_by_group(sample);
     let all: Vec<MeasuredRequest<'_>> = sample.requests.iter().collect();
@@ -140,8 +140,8 @@ pub fn endpoint_reports(case: &Case, sample: &Sample) -> Vec<GroupReport> {
 /// Maximum number of values of a kept header that are reported; the column contains all.
 const MAX_VALUES: usize = 64;
 
-/// A report for each value of each header of `target.keep_headers`, named `header: value`. A header with more than [`MAX_VALUES`]
-/// values is left out: it names requests, not replicas.
+/// A report for each value of each header of `target.keep_headers`, named `header: value`. A header with more than
+/// [`MAX_VALUES`] values is left out: it names requests, not replicas.
 pub fn header_reports(case: &Case, sample: &Sample) -> Vec<GroupReport> {
     let of_header = |header: &String| {
         let value = |lines: Option<&str>| Some(header_value(lines?, header)?.to_owned());

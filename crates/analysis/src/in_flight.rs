@@ -1,5 +1,5 @@
-//! Requests in flight over time, and the token throughput of the steady state: counted from token events while enough requests
-//! were in flight.
+//! Requests in flight over time, and the token throughput of the steady state: counted from token events while enough
+//! requests were in flight.
 //!
 //! ```text
 //! in flight        ________________            plateau
@@ -136,8 +136,8 @@ pub(super) fn steady_state(round: &Round<'_, '_>, in_flight: &InFlight, shape: &
     }
 }
 
-/// From the start to the end of the steady state of one round, dips included, at most to the end of sending. None where nothing was
-/// in flight, where the plan changes the load, and where requests in flight and TTFT only grew.
+/// From the start to the end of the steady state of one round, dips included, at most to the end of sending. None
+/// where nothing was in flight, where the plan changes the load, and where requests in flight and TTFT only grew.
 pub(super) fn steady_extent(
     round: &Round<'_, '_>,
     in_flight: &InFlight,
@@ -230,7 +230,8 @@ fn merge_adjacent(spans: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
     merged
 }
 
-/// Tokens that arrived in the spans. A span includes its end but not its start, since tokens are generated before they arrive.
+/// Tokens that arrived in the spans. A span includes its end but not its start, since tokens are generated before
+/// they arrive.
 fn tokens_in_spans(row: &RequestRow<'_>, spans: &[(u64, u64)]) -> f64 {
     let (Some(&first), Some(&last)) = (row.events().first(), row.events().last()) else {
         return 0.0;

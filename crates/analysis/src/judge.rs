@@ -1,7 +1,8 @@
 //! Verdicts: a check applied to a sample.
 //!
-//! There are three kinds of tests (see `docs/explanation/verdicts.md`): quantiles and shares by the exact binomial rule at their effective
-//! sample size, means and throughputs by batch means with Student's t, and everything else as a point estimate.
+//! There are three kinds of tests (see `docs/explanation/verdicts.md`): quantiles and shares by the exact binomial
+//! rule at their effective sample size, means and throughputs by batch means with Student's t, and everything else as
+//! a point estimate.
 
 mod assessment;
 mod between_cases;

@@ -1,7 +1,8 @@
 //! By how much stalls and send delays of the load generator may have shifted the values of each request.
 //!
-//! A timestamp of bytes that arrived in a stall, or that were read right after it, is late by at most the time since the stall began,
-//! and never early. So each value has a range, which is computed here; docs/explanation/self-audit.md has the table.
+//! A timestamp of bytes that arrived in a stall, or that were read right after it, is late by at most the time since
+//! the stall began, and never early. So each value has a range, which is computed here;
+//! docs/explanation/self-audit.md has the table.
 
 use crate::CaseFacts;
 use crate::error::TableError;
@@ -151,8 +152,8 @@ impl Stalls {
         }
     }
 
-    /// By how much a timestamp may be late, in milliseconds. Bytes that arrive in a stall are read together after it, and have the
-    /// timestamp of the last of them: in the stall if the kernel took the timestamp, else after it.
+    /// By how much a timestamp may be late, in milliseconds. Bytes that arrive in a stall are read together after it,
+    /// and have the timestamp of the last of them: in the stall if the kernel took the timestamp, else after it.
     fn at(&self, timestamp: u64) -> f64 {
         let from = self
             .stalls
@@ -315,8 +316,8 @@ impl Lateness {
         Ok(requests.with_columns(columns)?)
     }
 
-    /// The sample with every value at one end of its range. `idle`: the share of the load that was missing, by which a server may
-    /// have been faster. `margin_ms`: by how much more the timestamps of every reply may be late.
+    /// The sample with every value at one end of its range. `idle`: the share of the load that was missing, by which
+    /// a server may have been faster. `margin_ms`: by how much more the timestamps of every reply may be late.
     ///
     /// # Errors
     /// A frame could not be built.
@@ -372,9 +373,9 @@ pub fn idle_factor(idle: f64) -> f64 {
     (1.0 - idle).max(MIN_BUSY).powi(-2)
 }
 
-/// The sample with every latency as long as it may be if users are not idle for this share of their time, and every rate of a request or
-/// user as low. A latency that contains the queue is longer by the mean time that users were idle, too: if the server is full, that time
-/// becomes waiting time.
+/// The sample with every latency as long as it may be if users are not idle for this share of their time, and every
+/// rate of a request or user as low. A latency that contains the queue is longer by the mean time that users were
+/// idle, too: if the server is full, that time becomes waiting time.
 ///
 /// # Errors
 /// A frame could not be built.

@@ -1,7 +1,7 @@
 //! The request table and everything computed from it: metrics, samples, verdicts, comparisons, chart data.
 //!
-//! [`Table::build`] keeps the raw values of every request in a polars frame, one row each. All metrics are computed from those rows
-//! alone, so a table that was written and read back gives the same ones.
+//! [`Table::build`] keeps the raw values of every request in a polars frame, one row each. All metrics are computed
+//! from those rows alone, so a table that was written and read back gives the same ones.
 #![cfg_attr(
     not(test),
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)

@@ -32,7 +32,8 @@ pub struct BatchMetrics {
     pub decode_tps: (Option<f64>, Option<SummaryStatistics>),
     /// Resident memory of this process in bytes: after the last batch, and the peak.
     pub memory: (u64, u64),
-    /// Memory mapped by the allocator in bytes: after the last batch, and the maximum after a batch; None where unknown.
+    /// Memory mapped by the allocator in bytes: after the last batch, and the maximum after a batch; None where
+    /// unknown.
     pub memory_reserved: (Option<u64>, Option<u64>),
     /// Device memory in bytes: after the last batch, and the peak; None on a CPU, or where unknown.
     pub device_memory: (Option<u64>, Option<u64>),
@@ -233,7 +234,8 @@ mod tests {
 
     #[test]
     fn the_speed_table_is_ordered_by_length_with_memory() {
-        let yaml = "version: 1\nname: t\ntarget: {url: simulator}\ndataset: speed_benchmark\nload: {concurrency: 1, requests: 1}\n";
+        let yaml = "version: 1\nname: t\ntarget: {url: simulator}\ndataset: \
+        speed_benchmark\nload: {concurrency: 1, requests: 1}\n";
         let env = std::collections::BTreeMap::new();
         let input = llmscen_scenario::Input {
             path: std::path::Path::new("t.yaml"),

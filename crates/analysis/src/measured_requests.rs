@@ -133,8 +133,8 @@ impl RequestsBuilder {
         self.gaps.push(gaps);
     }
 
-    /// Appends a row of the request table with the metrics that `counts` keeps, at its scheduled send in seconds and in its part of the
-    /// planned load.
+    /// Appends a row of the request table with the metrics that `counts` keeps, at its scheduled send in seconds and
+    /// in its part of the planned load.
     pub(super) fn push_row(
         &mut self,
         row: &RequestRow<'_>,
@@ -478,8 +478,8 @@ impl<'a> MeasuredRequest<'a> {
         self.ok() || self.left() && BEFORE_CANCELLATION.contains(&metric)
     }
 
-    /// Whether it counts towards a share of the requests: it failed, or its answer passed. None where the client cancelled it, and
-    /// where its answer was not checked.
+    /// Whether it counts towards a share of the requests: it failed, or its answer passed. None where the client
+    /// cancelled it, and where its answer was not checked.
     pub(super) fn is_hit(self, share: Metric) -> Option<bool> {
         match share {
             _ if self.left() => None,
@@ -488,8 +488,8 @@ impl<'a> MeasuredRequest<'a> {
         }
     }
 
-    /// Whether it counts towards the share that a check is about. None where the share does not apply to it, and for a check about
-    /// no share.
+    /// Whether it counts towards the share that a check is about. None where the share does not apply to it, and for
+    /// a check about no share.
     pub(super) fn is_hit_of(self, subject: &Subject) -> Option<bool> {
         match subject {
             Subject::Goodput(limits) => self.meets(limits).filter(|_| !self.left()),
@@ -504,8 +504,8 @@ impl<'a> MeasuredRequest<'a> {
         }
     }
 
-    /// What it adds to a throughput: 1 to requests, its tokens to token rates, nothing where it failed. None where its tokens
-    /// are unknown, and for every other metric.
+    /// What it adds to a throughput: 1 to requests, its tokens to token rates, nothing where it failed. None where
+    /// its tokens are unknown, and for every other metric.
     pub(super) fn credit(self, throughput: Metric) -> Option<f64> {
         let output_tokens = self.value(Metric::OutputTokens);
         let input_tokens = self.value(Metric::PromptTokens);

@@ -91,8 +91,8 @@ fn short_run(ok: &[RequestRow<'_>], facts: &CaseFacts<'_>) -> Option<String> {
     let seconds = rounds.iter().map(Round::length).sum::<f64>() / rounds.len() as f64;
     (seconds * 1e3 < SHORT_RUN * p95).then(|| {
         format!(
-            "The measured time of a round, {seconds:.1} s, is less than {SHORT_RUN} × `e2e.p95` ({:.1} s): the start and the end of \
-             the load affect all values. Measure for longer.",
+            "The measured time of a round, {seconds:.1} s, is less than {SHORT_RUN} × `e2e.p95` \
+             ({:.1} s): the start and the end of the load affect all values. Measure for longer.",
             p95 / 1e3
         )
     })
@@ -105,8 +105,9 @@ fn first_turns(ok: &[RequestRow<'_>], facts: &CaseFacts<'_>) -> Option<String> {
     let has_start = case.has_conversations() && case.load.warmup == Warmup::Requests(0);
     let sessions = ok.iter().filter(|row| row.turns() > 1).count();
     (has_start && sessions > 0 && !ok.iter().any(begins_within)).then(|| {
-        "All sessions begin at their first turn, so the first requests have short histories and the last ones long histories. \
-         `dataset.turns.begin` lets them begin at different turns, and `load.warmup` leaves the start out."
+        "All sessions begin at their first turn, so the first requests have short histories and \
+         the last ones long histories. `dataset.turns.begin` lets them begin at different turns, \
+         and `load.warmup` leaves the start out."
             .to_owned()
     })
 }
@@ -128,8 +129,8 @@ fn unsent_turns(table: &Table, facts: &CaseFacts<'_>) -> Option<String> {
     }
     (cut > 0).then(|| {
         format!(
-            "Sending ended within {cut} of {sessions} sessions, before {unsent} of their turns were due. Turns that were not due \
-             are not scheduled, and count for nothing."
+            "Sending ended within {cut} of {sessions} sessions, before {unsent} of their turns \
+             were due. Turns that were not due are not scheduled, and count for nothing."
         )
     })
 }
@@ -165,8 +166,9 @@ fn counted_events(ok: &[RequestRow<'_>]) -> Option<String> {
     };
     (counted > 0).then(|| {
         format!(
-            "Output tokens of {which} responses are counted content events (`~`), a lower bound: the server reported no usable \
-             usage, and there is no tokenizer. Set `dataset.tokenizer`, or let the server report usage."
+            "Output tokens of {which} responses are counted content events (`~`), a lower bound: \
+             the server reported no usable usage, and there is no tokenizer. Set \
+             `dataset.tokenizer`, or let the server report usage."
         )
     })
 }
@@ -190,9 +192,11 @@ fn approximate_counts(ok: &[RequestRow<'_>]) -> Option<String> {
         let prompt = row.usage_prompt().is_none() && row.counted_prompt().is_some();
         row.approximate() && (output || prompt)
     };
-    ok.iter()
-        .any(|row| used(&row))
-        .then(|| "Token counts are approximate (built-in tokenizer). Set `dataset.tokenizer` to the model's tokenizer.".into())
+    ok.iter().any(|row| used(&row)).then(|| {
+        "Token counts are approximate (built-in tokenizer). Set `dataset.tokenizer` to \
+        the model's tokenizer."
+            .into()
+    })
 }
 
 /// The local tokenizer counts other output tokens than the server.
@@ -205,8 +209,8 @@ fn differing_counts(ok: &[RequestRow<'_>]) -> Option<String> {
     (mean > MAX_DIFFERENCE).then(|| {
         let percent = mean * 100.0;
         format!(
-            "Server and local tokenizer differ by {percent:.1} % in the output tokens of a reply, on average over {n} replies \
-             (`count_mismatch`). Server usage is used."
+            "Server and local tokenizer differ by {percent:.1} % in the output tokens of a reply, \
+             on average over {n} replies (`count_mismatch`). Server usage is used."
         )
     })
 }
@@ -221,8 +225,8 @@ fn replaced_characters(ok: &[RequestRow<'_>]) -> Option<String> {
     let share = replaced as f64 / all.max(1) as f64;
     (share > MAX_REPLACED).then(|| {
         format!(
-            "{:.1} % of the characters are U+FFFD, which replaces bytes that are no text: the model or its detokenizer may be \
-             broken.",
+            "{:.1} % of the characters are U+FFFD, which replaces bytes that are no text: the \
+             model or its detokenizer may be broken.",
             share * 100.0
         )
     })
@@ -249,7 +253,8 @@ fn differing_prompt_lengths(ok: &[RequestRow<'_>]) -> Option<String> {
         "The server uses another tokenizer or chat template than `dataset.tokenizer`."
     };
     Some(format!(
-        "The server counted {reported_mean:.1} prompt tokens per request, {percent:.1} % {word} than the {requested_mean:.1} requested. {why}"
+        "The server counted {reported_mean:.1} prompt tokens per request, {percent:.1} % {word} \
+        than the {requested_mean:.1} requested. {why}"
     ))
 }
 
@@ -264,8 +269,8 @@ fn batched_chunks(ok: &[RequestRow<'_>]) -> Option<String> {
     let share = zeros as f64 / all.max(1) as f64;
     (share > MAX_SAME_READ).then(|| {
         format!(
-            "{:.1} % of tokens arrived in the same read as the previous token (ITL 0 ms): the server or a proxy batches chunks. \
-             Use `tpot` instead of `itl` for this run.",
+            "{:.1} % of tokens arrived in the same read as the previous token (ITL 0 ms): the \
+             server or a proxy batches chunks. Use `tpot` instead of `itl` for this run.",
             share * 100.0
         )
     })
@@ -282,8 +287,8 @@ fn several_tokens_per_event(ok: &[RequestRow<'_>]) -> Option<String> {
     });
     (tokens > MAX_TOKENS_PER_EVENT * events).then(|| {
         format!(
-            "Token events contain {:.2} tokens on average, so `itl` is the gap between events and not the time per token. Use \
-             `tpot`.",
+            "Token events contain {:.2} tokens on average, so `itl` is the gap between events and \
+             not the time per token. Use `tpot`.",
             tokens / events
         )
     })
@@ -298,7 +303,8 @@ fn missing_choices(ok: &[RequestRow<'_>], case: &Case) -> Option<String> {
         .count();
     (fewer > 0).then(|| {
         format!(
-            "{fewer} of {} streams contained fewer choices than the {requested} of `request.n`: the server may ignore `n`.",
+            "{fewer} of {} streams contained fewer choices than the {requested} of `request.n`: \
+            the server may ignore `n`.",
             streams().count()
         )
     })
@@ -315,8 +321,8 @@ pub fn window_notes(sample: &Sample) -> Vec<String> {
         Some(whole) => Some(format!("Throughputs are over {whole}.")),
         None => (share > MAX_DRAIN).then(|| {
             format!(
-                "The drain took {drain:.3} s after sending stopped, {:.1} % of the run. Throughputs exclude it; the metrics \
-                 `…_with_drain` include it.",
+                "The drain took {drain:.3} s after sending stopped, {:.1} % of the run. \
+                 Throughputs exclude it; the metrics `…_with_drain` include it.",
                 share * 100.0
             )
         }),
@@ -405,7 +411,8 @@ mod tests {
         assert_eq!(
             notes,
             [
-                "In 1 of 1 replies the text has fewer tokens than token events arrived, such as blank text. The events count."
+                "In 1 of 1 replies the text has fewer tokens than token events arrived, such as \
+                blank text. The events count."
             ]
         );
         assert_eq!(source(&[outcome(0)]), Some(TokenSource::Usage));
@@ -504,8 +511,8 @@ mod tests {
             noted(&[row])
         };
         assert_eq!(of(105), [] as [String; 0]);
-        let known = "Token events contain 1.06 tokens on average, so `itl` is the gap between events and not the time per token. \
-                     Use `tpot`.";
+        let known = "Token events contain 1.06 tokens on average, so `itl` is the gap between \
+                     events and not the time per token. Use `tpot`.";
         assert_eq!(of(106), [known]);
     }
 

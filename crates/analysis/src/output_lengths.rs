@@ -88,7 +88,8 @@ fn summarize(replies: &[Reply<'_>]) -> Option<OutputLengths> {
     })
 }
 
-/// How many replies of a case ended for each reason, as the server sent it; most frequent first. Empty where it sent none.
+/// How many replies of a case ended for each reason, as the server sent it; most frequent first. Empty where it sent
+/// none.
 pub fn finish_reasons(table: &Table, case: &str) -> Vec<FinishReasonCount> {
     let rows = ok_rows(table, case);
     let counts = count_reasons(
@@ -141,7 +142,8 @@ pub(super) fn short_replies(ok: &[RequestRow<'_>], case: &Case) -> Option<String
         false => String::new(),
     };
     Some(format!(
-        "{} of {} replies have fewer output tokens than requested: {received:.1} of {requested:.1} on average. Their finish reasons are {}.{why}",
+        "{} of {} replies have fewer output tokens than requested: {received:.1} of \
+        {requested:.1} on average. Their finish reasons are {}.{why}",
         short.len(),
         replies.len(),
         named.join(", ")
@@ -164,8 +166,9 @@ pub(super) fn cut_replies(ok: &[RequestRow<'_>]) -> Option<String> {
     let limit = mean(cut.iter().map(|lengths| lengths.1), cut.len());
     (!cut.is_empty()).then(|| {
         format!(
-            "{} of {} replies ended for their length well before `max_tokens`: at {received:.1} of {limit:.1} tokens on average. The \
-             server has another limit, such as its context length.",
+            "{} of {} replies ended for their length well before `max_tokens`: at {received:.1} \
+             of {limit:.1} tokens on average. The server has another limit, such as its context \
+             length.",
             cut.len(),
             ok.len()
         )

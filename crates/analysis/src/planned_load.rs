@@ -1,5 +1,5 @@
-//! Which level of a planned load that changes a request belongs to. Its requests differ from those of other levels by plan, and not because
-//! they depend on each other.
+//! Which level of a planned load that changes a request belongs to. Its requests differ from those of other levels by
+//! plan, and not because they depend on each other.
 
 use llmscen_core::load::Shape;
 use llmscen_core::mix::is_in_group;
@@ -67,8 +67,9 @@ impl<'a> PlannedLoad<'a> {
         self.classes.iter().map(rate).sum()
     }
 
-    /// The level of a request of this group that is due at `intended`, in nanoseconds since time zero; one number per class and level.
-    /// `first`: when the first measured request of its round was due; a stage that is a case of its own begins then.
+    /// The level of a request of this group that is due at `intended`, in nanoseconds since time zero; one number per
+    /// class and level. `first`: when the first measured request of its round was due; a stage that is a case of its
+    /// own begins then.
     pub(super) fn part(&self, intended: u64, first: u64, group: Option<&str>) -> u32 {
         let Some((least, most)) = self.range else {
             return 0;

@@ -20,8 +20,8 @@ const MIN_SEGMENTS: usize = 6;
 /// Minimum effective samples in a segment, so that consecutive means are nearly uncorrelated.
 const MIN_EFFECTIVE: f64 = 8.0;
 
-/// The variance of each metric of a sample over its rounds; missing metrics are absent. Changes over time are not tested where
-/// `shape` changes the load, or schedules all requests at once.
+/// The variance of each metric of a sample over its rounds; missing metrics are absent. Changes over time are not
+/// tested where `shape` changes the load, or schedules all requests at once.
 pub fn round_variances(sample: &Sample, shape: &Shape) -> Vec<RoundVariance> {
     let requests: Vec<MeasuredRequest<'_>> = sample.requests.iter().collect();
     let rounds: Vec<&[MeasuredRequest<'_>]> =
@@ -109,8 +109,8 @@ fn over_rounds(figures: &[Option<f64>]) -> Option<Change> {
     change(&[known], n - 1, n as u64, mean)
 }
 
-/// A trend test on the means of segments, each with several effective samples. The effective sample size comes from the residuals
-/// of a straight line: a series that only grows would otherwise have one effective sample.
+/// A trend test on the means of segments, each with several effective samples. The effective sample size comes from
+/// the residuals of a straight line: a series that only grows would otherwise have one effective sample.
 fn over_time(series: &[Vec<f64>]) -> Option<Change> {
     let residuals: Vec<Vec<f64>> = series
         .iter()

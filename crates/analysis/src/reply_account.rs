@@ -1,4 +1,5 @@
-//! What the replies of a case consist of: the sources of their counts, hidden reasoning, and what was not as the API describes it.
+//! What the replies of a case consist of: the sources of their counts, hidden reasoning, and what was not as the API
+//! describes it.
 
 use crate::request_row::RequestRow;
 use crate::table::Table;
@@ -53,8 +54,9 @@ pub(super) fn account_notes(account: &ReplyAccount) -> Vec<String> {
     let mut notes = Vec::new();
     if account.replies_with_hidden > 0 {
         notes.push(format!(
-            "In {} the server reports reasoning tokens that it did not send: {} in all. `output_tokens`, `tpot` and `output_tps` count \
-             the tokens that arrived; `billed_tokens`, `billed_tps` and costs count all.",
+            "In {} the server reports reasoning tokens that it did not send: {} in all. \
+             `output_tokens`, `tpot` and `output_tps` count the tokens that arrived; \
+             `billed_tokens`, `billed_tps` and costs count all.",
             of(account.replies_with_hidden),
             account.hidden_tokens
         ));
@@ -74,8 +76,9 @@ pub(super) fn account_notes(account: &ReplyAccount) -> Vec<String> {
     }
     if account.one_read > 0 {
         notes.push(format!(
-            "{} arrived in a single read: a proxy may buffer the stream. `e2e` and throughputs can be measured; `ttft` is the time of \
-             the whole reply, and `itl` and `tpot` do not exist.",
+            "{} arrived in a single read: a proxy may buffer the stream. `e2e` and throughputs \
+             can be measured; `ttft` is the time of the whole reply, and `itl` and `tpot` do not \
+             exist.",
             of(account.one_read)
         ));
     }
@@ -92,44 +95,53 @@ fn anomaly_notes(anomalies: &BTreeMap<AnomalyKind, AnomalyCount>) -> impl Iterat
         let largest = count.largest;
         match kind {
             AnomalyKind::ZeroOutput => format!(
-                "In {replies} the server reported 0 output tokens beside text. The tokenizer or token events count instead."
+                "In {replies} the server reported 0 output tokens beside text. The tokenizer or \
+                token events count instead."
             ),
             AnomalyKind::ZeroPrompt => format!(
-                "In {replies} the server reported 0 prompt tokens beside output. The tokenizer counts instead, if there is one."
+                "In {replies} the server reported 0 prompt tokens beside output. The tokenizer \
+                counts instead, if there is one."
             ),
             AnomalyKind::ReasoningAboveOutput => format!(
-                "In {replies} the server reported more reasoning tokens than output tokens, up to {largest}. At most the \
-                 output tokens count as reasoning."
+                "In {replies} the server reported more reasoning tokens than output tokens, up to \
+                 {largest}. At most the output tokens count as reasoning."
             ),
             AnomalyKind::ImpossibleOutput => format!(
-                "In {replies} the server reported more output tokens than the request allows or the reply can contain, or fewer than its \
-                 text needs, up to {largest}. The tokenizer or token events count instead."
+                "In {replies} the server reported more output tokens than the request allows or \
+                 the reply can contain, or fewer than its text needs, up to {largest}. The \
+                 tokenizer or token events count instead."
             ),
             AnomalyKind::ImpossiblePrompt => format!(
-                "In {replies} the server reported more prompt tokens than the request can contain, up to {largest}. They are not used."
+                "In {replies} the server reported more prompt tokens than the request can \
+                contain, up to {largest}. They are not used."
             ),
             AnomalyKind::CachedAbovePrompt => format!(
-                "In {replies} the server reported more cached tokens than prompt tokens, up to {largest}. They are not used."
+                "In {replies} the server reported more cached tokens than prompt tokens, up to \
+                {largest}. They are not used."
             ),
             AnomalyKind::ImpossibleTimes => format!(
-                "In {replies} the server reported times longer than the request took, up to {:.3} s. They are not used.",
+                "In {replies} the server reported times longer than the request took, up to {:.3} \
+                s. They are not used.",
                 largest as f64 / 1e9
             ),
             AnomalyKind::InvalidCount => {
                 format!("In {replies} the server reported a negative count. It is not used.")
             }
             AnomalyKind::RepeatedMessage => format!(
-                "In {replies} a final event repeated the whole text. It is not a token event, and its text counts once."
+                "In {replies} a final event repeated the whole text. It is not a token event, and \
+                its text counts once."
             ),
             AnomalyKind::ContentType => format!(
-                "{replies} had no `content-type`, or one that does not fit the body. The first bytes of the body decided how it was read."
+                "{replies} had no `content-type`, or one that does not fit the body. The first \
+                bytes of the body decided how it was read."
             ),
             AnomalyKind::ReasoningMarkers => format!(
                 "In {replies} reasoning was in the text of the answer, between markers. It counts as reasoning \
                  (`request.reasoning.markers`)."
             ),
             AnomalyKind::FallingOutput => format!(
-                "In {replies} the running count of output tokens fell, from up to {largest}. The tokenizer or token events count instead."
+                "In {replies} the running count of output tokens fell, from up to {largest}. The \
+                tokenizer or token events count instead."
             ),
         }
     })

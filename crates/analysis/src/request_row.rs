@@ -186,8 +186,8 @@ impl<'a> RequestRow<'a> {
         }
     }
 
-    /// The tokens of each token event; empty where the server did not report them. The first one may have hidden reasoning in it, the
-    /// others are tokens that arrived.
+    /// The tokens of each token event; empty where the server did not report them. The first one may have hidden
+    /// reasoning in it, the others are tokens that arrived.
     fn weights(&self) -> &'a [u32] {
         let weights = match self.streamed() {
             true => self.0.weights(),
@@ -288,8 +288,8 @@ pub(super) struct EventTokens<'a> {
     weights: &'a [u32],
     /// The tokens of an event per weight, or per event without weights.
     share: f64,
-    /// The difference of the tokens that arrived and of the running counts. Hidden reasoning is in the count of the first event, and
-    /// tokens without text after the last event are in no count.
+    /// The difference of the tokens that arrived and of the running counts. Hidden reasoning is in the count of the
+    /// first event, and tokens without text after the last event are in no count.
     difference: f64,
     last: usize,
 }
@@ -438,7 +438,8 @@ impl<'a> RequestRow<'a> {
         Some(self.exact_output_tokens()? == self.max_tokens()?)
     }
 
-    /// From the first reasoning token to the first token after the reasoning; None where the reasoning was not streamed.
+    /// From the first reasoning token to the first token after the reasoning; None where the reasoning was not
+    /// streamed.
     fn reasoning_time(&self) -> Option<f64> {
         let begin = self.events().first().copied();
         let begin = begin.filter(|_| self.reasoning().is_some_and(|events| events > 0));
@@ -508,9 +509,9 @@ impl<'a> RequestRow<'a> {
         (time > 0.0 && self.is_timed()).then(|| time / steps as f64)
     }
 
-    /// The tokens that arrived in the spans of the choices: those of every event but the first of its choice. By a running count of the
-    /// server they are its increase in the span. Otherwise the events after the first of their choice have all tokens but those of the
-    /// first ones, which the tokenizer counts, or which are one token each.
+    /// The tokens that arrived in the spans of the choices: those of every event but the first of its choice. By a
+    /// running count of the server they are its increase in the span. Otherwise the events after the first of their
+    /// choice have all tokens but those of the first ones, which the tokenizer counts, or which are one token each.
     pub(super) fn decoded_tokens(&self) -> Option<u64> {
         let weights = self.weights();
         if weights.is_empty() {
@@ -649,8 +650,9 @@ impl<'a> RequestRow<'a> {
     }
 }
 
-/// Whether a request that is ok meets every limit. A value that does not exist meets none; but a streamed reply without a pace (one
-/// token, or all in one event) does not measure a limit on `itl`, `tpot` or `decode_tps`: None, unless it breaks another limit.
+/// Whether a request that is ok meets every limit. A value that does not exist meets none; but a streamed reply
+/// without a pace (one token, or all in one event) does not measure a limit on `itl`, `tpot` or `decode_tps`: None,
+/// unless it breaks another limit.
 pub(super) fn meets_all(
     limits: &[RequestLimit],
     value: impl Fn(Metric) -> Option<f64>,

@@ -54,8 +54,8 @@ impl<'a, 'f> Round<'a, 'f> {
     }
 }
 
-/// The share of the measured requests in the work in the windows, that of the cool-down included: in the tokens, or where none are known
-/// in the requests.
+/// The share of the measured requests in the work in the windows, that of the cool-down included: in the tokens, or
+/// where none are known in the requests.
 pub(super) fn measured_share(rounds: &[Round<'_, '_>]) -> f64 {
     let own = rounds.iter().flat_map(Round::measured);
     let (mut tokens, mut requests) = (0.0, 0.0);
@@ -107,8 +107,8 @@ fn window(rows: &[RequestRow<'_>]) -> Option<(u64, u64)> {
         .map(|to| (from, to.max(from)))
 }
 
-/// Whether a request was cancelled because its round was stopped early: it shows nothing of the server. Its row stays in the
-/// table.
+/// Whether a request was cancelled because its round was stopped early: it shows nothing of the server. Its row stays
+/// in the table.
 pub(super) fn cancelled_by_stop(row: &RequestRow<'_>, facts: &CaseFacts<'_>) -> bool {
     let stopped =
         |part: &Part| part.ending.is_some() || part.probe.is_some_and(|probe| probe.hopeless);

@@ -191,8 +191,8 @@ fn limited_metrics(
     checks.filter_map(limited).collect()
 }
 
-/// The measured rows as columns, ordered by round and scheduled send: neighbors are the requests of one moment, which the turns of
-/// a session are not.
+/// The measured rows as columns, ordered by round and scheduled send: neighbors are the requests of one moment, which
+/// the turns of a session are not.
 fn measured_requests(
     rounds: &[Round<'_, '_>],
     facts: &CaseFacts<'_>,
@@ -219,7 +219,8 @@ fn measured_requests(
     let mut requests = RequestsBuilder::default();
     requests.expect_gaps(gaps);
     for (place, row) in scheduled {
-        // A client that cancels after a fixed time has only seen early first tokens: the late ones are missing, so none count.
+        // A client that cancels after a fixed time has only seen early first tokens: the late ones are missing, so
+        // none count.
         let counts = if row.left() && cancels_after_time(row, facts) {
             |metric| matches!(metric, Metric::PromptTokens | Metric::OutputTokens)
         } else {
@@ -323,7 +324,8 @@ pub(super) fn distribution(mut values: Vec<f64>) -> Option<SummaryStatistics> {
     })
 }
 
-/// The kinds of failure among the measured requests of a case, most frequent first, each with the message of its first one.
+/// The kinds of failure among the measured requests of a case, most frequent first, each with the message of its
+/// first one.
 pub fn failure_examples(table: &Table, facts: &CaseFacts<'_>) -> Vec<FailureExample> {
     let mut kinds: BTreeMap<FailureKind, FailureExample> = BTreeMap::new();
     let counts =

@@ -128,8 +128,8 @@ pub(super) fn scalars(
     scalars
 }
 
-/// What arrived in the throughput window by its length. None where no request has such an amount; a throughput of requests or
-/// sessions may be 0.
+/// What arrived in the throughput window by its length. None where no request has such an amount; a throughput of
+/// requests or sessions may be 0.
 pub(super) fn throughput<'f>(
     requests: &[MeasuredRequest<'_>],
     flows: impl IntoIterator<Item = &'f Flow>,
@@ -172,7 +172,8 @@ pub(super) fn exists(requests: &[MeasuredRequest<'_>], throughput: Metric, secon
         }
 }
 
-/// The output tokens of the URL that generated most over the mean of all URLs. None for one URL, and where tokens are unknown.
+/// The output tokens of the URL that generated most over the mean of all URLs. None for one URL, and where tokens are
+/// unknown.
 fn endpoint_imbalance(requests: &[MeasuredRequest<'_>], endpoints: &[Arc<str>]) -> Option<f64> {
     let mut tokens = vec![0.0; endpoints.len()];
     for request in requests.iter().filter(|request| request.ok()) {
@@ -183,8 +184,8 @@ fn endpoint_imbalance(requests: &[MeasuredRequest<'_>], endpoints: &[Arc<str>]) 
     imbalance(tokens.into_iter().map(Some))
 }
 
-/// The output tokens of the replica that generated most over the mean of all that answered, by the value of a kept header. None where
-/// the header or the tokens of a request are unknown.
+/// The output tokens of the replica that generated most over the mean of all that answered, by the value of a kept
+/// header. None where the header or the tokens of a request are unknown.
 fn replica_imbalance(requests: &[MeasuredRequest<'_>], header: &str) -> Option<f64> {
     let mut tokens: BTreeMap<&str, f64> = BTreeMap::new();
     for request in requests.iter().filter(|request| request.ok()) {
@@ -214,7 +215,8 @@ pub(super) fn request_share(requests: &[MeasuredRequest<'_>], share: Metric) -> 
     (n > 0).then(|| hits().filter(|hit| *hit).count() as f64 / n as f64)
 }
 
-/// Cached over all prompt tokens of the ok requests. None where the server reports no cached tokens; servers omit a count of 0.
+/// Cached over all prompt tokens of the ok requests. None where the server reports no cached tokens; servers omit a
+/// count of 0.
 fn cached_share(requests: &[MeasuredRequest<'_>]) -> Option<f64> {
     let sum = |metric| {
         let values = requests
@@ -227,7 +229,8 @@ fn cached_share(requests: &[MeasuredRequest<'_>]) -> Option<f64> {
     Some(sum(Metric::CachedTokens)? / prompt)
 }
 
-/// The share of prompt tokens that an unlimited prefix cache would have, of the ok requests for which the local tokenizer counts both.
+/// The share of prompt tokens that an unlimited prefix cache would have, of the ok requests for which the local
+/// tokenizer counts both.
 fn cacheable_share(rounds: &[Round<'_, '_>]) -> Option<f64> {
     let known = rounds
         .iter()
@@ -295,9 +298,9 @@ fn in_flight_metrics(
     found
 }
 
-// Hardware metrics: energy, FLOPS and memory bandwidth utilization. Formulas: docs/reference/metrics.md, "Metrics of a case". MFU after
-// Chowdhery et al., "PaLM" (2022), appendix B, without its attention term; MBU after Databricks, "LLM Inference Performance
-// Engineering: Best Practices" (2023), with the KV cache of a whole batch.
+// Hardware metrics: energy, FLOPS and memory bandwidth utilization. Formulas: docs/reference/metrics.md, "Metrics of
+// a case". MFU after Chowdhery et al., "PaLM" (2022), appendix B, without its attention term; MBU after Databricks,
+// "LLM Inference Performance Engineering: Best Practices" (2023), with the KV cache of a whole batch.
 
 /// The hardware metrics that exist.
 pub(super) fn hardware_scalars(
@@ -356,7 +359,8 @@ fn computed_tokens(requests: &[MeasuredRequest<'_>], seconds: f64) -> Option<f64
     Some(total - cached / seconds)
 }
 
-/// Bytes read per second of decoding: the weights once per step for all requests together, and the KV cache of each request.
+/// Bytes read per second of decoding: the weights once per step for all requests together, and the KV cache of each
+/// request.
 fn bytes_read(rounds: &[Round<'_, '_>], hardware: &Hardware) -> Option<f64> {
     let has_tpot = |row: &&RequestRow<'_>| row.ok() && row.metric(Metric::Tpot).is_some();
     let mut steps = 0.0;
@@ -388,7 +392,8 @@ fn bytes_read(rounds: &[Round<'_, '_>], hardware: &Hardware) -> Option<f64> {
     context.map(|tokens| weights + hardware.kv_bytes_per_token * tokens / (busy as f64 / 1e9))
 }
 
-/// Context tokens over all decoding steps of a request: step k reads the prompt and k tokens. The last step reads all but the last token.
+/// Context tokens over all decoding steps of a request: step k reads the prompt and k tokens. The last step reads all
+/// but the last token.
 fn context_read(row: &RequestRow<'_>) -> Option<f64> {
     let choices = row.choice_spans().len() as f64;
     let each = row.metric(Metric::OutputTokens)? / choices;

@@ -4,8 +4,9 @@
 //! first send   first success           sending stops     last end
 //!     |  start      |<---- throughputs ---->|    drain      |
 //! ```
-//! During the drain fewer and fewer requests are in flight, and before the first success none can have ended: both would make a
-//! throughput depend on the length of the run. Where the time between is too short for that, the whole round counts.
+//! During the drain fewer and fewer requests are in flight, and before the first success none can have ended: both
+//! would make a throughput depend on the length of the run. Where the time between is too short for that, the whole
+//! round counts.
 
 use crate::CaseFacts;
 use crate::in_flight::InFlight;
@@ -43,8 +44,8 @@ pub enum Unit {
 /// The windows of the rounds of a case that throughputs are over.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ThroughputWindow {
-    /// Nanoseconds of each round, by round number. The start is exclusive, since what arrives then was generated earlier; the end is
-    /// inclusive. None for a round without one.
+    /// Nanoseconds of each round, by round number. The start is exclusive, since what arrives then was generated
+    /// earlier; the end is inclusive. None for a round without one.
     spans: Vec<Option<Range<u64>>>,
     /// Length of each round's window in seconds, by round number; 0 for a round without one.
     pub seconds: Vec<f64>,
@@ -187,7 +188,8 @@ fn is_complete(turns: &[RequestRow<'_>], facts: &CaseFacts<'_>) -> bool {
     })
 }
 
-/// Why the steady windows are none: they hold too few durations of what ends in them, or count more than can have been in flight.
+/// Why the steady windows are none: they hold too few durations of what ends in them, or count more than can have
+/// been in flight.
 fn whole_reason(
     with_flights: &[(&Option<Range<u64>>, Vec<Flight<'_>>)],
     facts: &CaseFacts<'_>,
@@ -254,7 +256,8 @@ fn is_whole_by_plan(shape: &Shape) -> bool {
     matches!(shape, Shape::Burst | Shape::Static { .. })
 }
 
-/// From the first success, or the first measured scheduled send where that is later, until sending stops. None where it is empty.
+/// From the first success, or the first measured scheduled send where that is later, until sending stops. None where
+/// it is empty.
 fn steady_window(
     round: &Round<'_, '_>,
     flights: &[Flight<'_>],
@@ -287,8 +290,8 @@ pub(super) fn sending_end(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Optio
     }
 }
 
-/// Cuts the window of a closed loop to whole cycles of its users. If requests are of equal length, users send in waves, and a window
-/// from the begin of one wave to the middle of another would count a part of a wave too much.
+/// Cuts the window of a closed loop to whole cycles of its users. If requests are of equal length, users send in
+/// waves, and a window from the begin of one wave to the middle of another would count a part of a wave too much.
 fn whole_cycles(flights: &[Flight<'_>], busy: Range<u64>, users: u32) -> Range<u64> {
     let ends = flights.iter().map(|flight| flight.to);
     let mut ends: Vec<u64> = ends
@@ -304,7 +307,8 @@ fn whole_cycles(flights: &[Flight<'_>], busy: Range<u64>, users: u32) -> Range<u
     start.copied().unwrap_or(busy.start)..ends.last().copied().unwrap_or(busy.end)
 }
 
-/// When a closed loop stops keeping all users busy: at the end of its duration, or when the first user has no more requests.
+/// When a closed loop stops keeping all users busy: at the end of its duration, or when the first user has no more
+/// requests.
 fn closed_loop_end(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Option<u64> {
     if let Some((_, until)) =
         by_time(round, facts).filter(|_| !round.part.is_some_and(|part| part.dataset_ended))
@@ -339,14 +343,16 @@ impl fmt::Display for WholeReason {
                 };
                 write!(
                     f,
-                    "the whole run, start and drain included. Sending was steady for {held:.1} mean durations of a {noun}, and \
-                     {MIN_DURATIONS} are required: measure for longer; users need at least {PER_USER} {noun}s each"
+                    "the whole run, start and drain included. Sending was steady for {held:.1} \
+                     mean durations of a {noun}, and {MIN_DURATIONS} are required: measure for \
+                     longer; users need at least {PER_USER} {noun}s each"
                 )
             }
             WholeReason::AboveLittle => write!(
                 f,
-                "the whole run, start and drain included. While sending was steady, throughput × mean duration was above the greatest \
-                 number in flight, against Little's law, so that its replies are no fair sample: measure for longer"
+                "the whole run, start and drain included. While sending was steady, throughput × \
+                 mean duration was above the greatest number in flight, against Little's law, so \
+                 that its replies are no fair sample: measure for longer"
             ),
         }
     }
@@ -355,8 +361,8 @@ impl fmt::Display for WholeReason {
 /// Requests or sessions per user from which the ends of a run matter little.
 pub const PER_USER: u64 = 10;
 
-/// What arrived in the throughput window of one round, of the requests that share all tags. Warm-up requests are included:
-/// they load the server like any other request.
+/// What arrived in the throughput window of one round, of the requests that share all tags. Warm-up requests are
+/// included: they load the server like any other request.
 #[derive(Clone, Debug, Default)]
 pub struct Flow {
     /// Round of the case, from 0.
@@ -529,7 +535,8 @@ pub(super) fn flows<'a>(
         .collect()
 }
 
-/// Tokens count when they arrive, prompt tokens with the first output token; a reply that is not streamed counts at its end.
+/// Tokens count when they arrive, prompt tokens with the first output token; a reply that is not streamed counts at
+/// its end.
 fn add_arrivals(
     row: &RequestRow<'_>,
     window: &Range<u64>,
@@ -611,8 +618,8 @@ fn bin(at: u64, window: &Range<u64>) -> Option<u16> {
     is_inside.then(|| u16::try_from(index()).ok()).flatten()
 }
 
-// The offered rate is the plan's, the achieved rate that of the sends, each over its own duration: where sending falls behind, it
-// takes longer than planned, so the achieved rate is lower.
+// The offered rate is the plan's, the achieved rate that of the sends, each over its own duration: where sending
+// falls behind, it takes longer than planned, so the achieved rate is lower.
 
 /// A count over a duration in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

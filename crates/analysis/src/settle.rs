@@ -1,8 +1,9 @@
 //! Discards the start of an open loop, where the server is still empty and requests wait less than later ones.
 //!
-//! MSER-5 (White, "An effective truncation heuristic for bias reduction in simulation output", Simulation 69, 1997) cuts the start
-//! so that the mean of the rest has the smallest standard error. That would also discard a first burst of slow requests, which is
-//! behavior of the server; so the start is discarded only where it is significantly faster than the rest.
+//! MSER-5 (White, "An effective truncation heuristic for bias reduction in simulation output", Simulation 69, 1997)
+//! cuts the start so that the mean of the rest has the smallest standard error. That would also discard a first burst
+//! of slow requests, which is behavior of the server; so the start is discarded only where it is significantly faster
+//! than the rest.
 
 use crate::columns::{Text, column_of};
 use crate::error::TableError;
@@ -29,8 +30,8 @@ const MIN_STANDARD_ERRORS: f64 = 3.0;
 const MIN_REQUESTS: f64 = 1.0;
 
 impl Table {
-    /// Marks the start of every open loop with one rate and without warm-up. It depends on the rows alone, so a table that is
-    /// read from a file gets the same marks. A capacity search discards that of its probes itself.
+    /// Marks the start of every open loop with one rate and without warm-up. It depends on the rows alone, so a table
+    /// that is read from a file gets the same marks. A capacity search discards that of its probes itself.
     ///
     /// # Errors
     /// A frame could not be built.
@@ -82,8 +83,8 @@ fn starts_empty(load: &Load) -> bool {
     load.shape.constant_rate().is_some() && load.warmup == Warmup::Requests(0)
 }
 
-/// Row indexes of a round's start, from TTFT ordered by scheduled send, or from the end-to-end latency where nothing was
-/// streamed; and from the requests in flight at each scheduled send. The later of both ends counts.
+/// Row indexes of a round's start, from TTFT ordered by scheduled send, or from the end-to-end latency where nothing
+/// was streamed; and from the requests in flight at each scheduled send. The later of both ends counts.
 fn start_of_round(round: &[RequestRow<'_>]) -> Vec<u32> {
     let mut ok: Vec<&RequestRow<'_>> = round
         .iter()
@@ -137,7 +138,8 @@ fn emptier_start(levels: &[f64]) -> Option<usize> {
     (mean(early)? <= mean(late)? - MIN_REQUESTS).then_some(cut)
 }
 
-/// The values between a start and an end that differ from them, in either direction. A start that changes for long is cut several times.
+/// The values between a start and an end that differ from them, in either direction. A start that changes for long is
+/// cut several times.
 pub(super) fn between_differing_ends(values: &[f64]) -> Range<usize> {
     let mut kept = 0..values.len();
     loop {

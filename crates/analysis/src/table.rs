@@ -23,8 +23,8 @@ use std::ops::Range;
 /// Rows of a row group of requests.parquet. Their columns are in memory twice while they are written.
 const BATCH: usize = 1 << 14;
 
-/// The request table: the raw values of every request of a run, warm-up included. The rows of a case are contiguous, ordered
-/// by round, seq and turn.
+/// The request table: the raw values of every request of a run, warm-up included. The rows of a case are contiguous,
+/// ordered by round, seq and turn.
 #[derive(Clone, Debug)]
 pub struct Table {
     frame: DataFrame,

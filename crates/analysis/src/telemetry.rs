@@ -1,7 +1,7 @@
 //! The telemetry of a case: its file, and the statistics of its signals over the measured windows.
 //!
-//! Of several sources of a signal the first in the order of [`Source`] is used: a DCGM exporter is configured for a target, the
-//! driver on this machine is not.
+//! Of several sources of a signal the first in the order of [`Source`] is used: a DCGM exporter is configured for a
+//! target, the driver on this machine is not.
 
 use crate::CaseFacts;
 use crate::request_row::RequestRow;
@@ -493,9 +493,9 @@ fn missing_samples_reason(
     ))
 }
 
-/// The statistics over the samples in the measured windows; pairs need both of their ends there. The mean of a rate or ratio is the
-/// total increase over the total time or the total increase of the other counter, so that pairs are weighted. Without a sample,
-/// the reason.
+/// The statistics over the samples in the measured windows; pairs need both of their ends there. The mean of a rate
+/// or ratio is the total increase over the total time or the total increase of the other counter, so that pairs are
+/// weighted. Without a sample, the reason.
 pub(super) fn sample_stat(
     signal: Signal,
     lines: &[(SignalSeries<'_>, Window)],
@@ -526,8 +526,8 @@ pub(super) fn sample_stat(
 
 // Energy: power over time.
 
-/// The trapezoidal integral of the samples over the window, in seconds times their unit. Before the first and after the last sample
-/// their value is used, for at most the widest gap between two samples; None where more is missing.
+/// The trapezoidal integral of the samples over the window, in seconds times their unit. Before the first and after
+/// the last sample their value is used, for at most the widest gap between two samples; None where more is missing.
 pub(super) fn integrate(samples: &[(i64, f64)], window: Window) -> Option<f64> {
     let first = samples.first()?;
     let last = samples.last()?;

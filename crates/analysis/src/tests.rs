@@ -1,5 +1,5 @@
-//! The worked example of docs/reference/metrics.md, recomputed, so that the page and the code cannot drift apart; and requests of several
-//! choices, turns or inputs.
+//! The worked example of docs/reference/metrics.md, recomputed, so that the page and the code cannot drift apart; and
+//! requests of several choices, turns or inputs.
 
 use crate::CaseFacts;
 use crate::Sample;

@@ -143,7 +143,8 @@ impl<'a> TimedRequest<'a> {
         self.row.meets(limits) != Some(false)
     }
 
-    /// From the send to the last token in milliseconds, or to the end of a reply that was not streamed. None where it failed.
+    /// From the send to the last token in milliseconds, or to the end of a reply that was not streamed. None where it
+    /// failed.
     pub fn answer_ms(&self) -> Option<f64> {
         match self.last_token().zip(self.sent()).filter(|_| self.ok()) {
             Some((last, sent)) => Some(last.since(sent).millis()),
@@ -151,8 +152,8 @@ impl<'a> TimedRequest<'a> {
         }
     }
 
-    /// Time per output token after the first of a request with this total latency, in milliseconds: (total − service TTFT) /
-    /// (tokens − 1). None where a value does not exist, or there is one token.
+    /// Time per output token after the first of a request with this total latency, in milliseconds: (total − service
+    /// TTFT) / (tokens − 1). None where a value does not exist, or there is one token.
     pub fn pace_ms(&self, total_ms: Option<f64>) -> Option<f64> {
         let steps = self
             .output_tokens()

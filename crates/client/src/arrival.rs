@@ -1,5 +1,5 @@
-//! A TCP socket that reports when the kernel received the bytes of a read. A process that is busy, or that the scheduler stopped,
-//! reads bytes late; the kernel's timestamp is not later for that.
+//! A TCP socket that reports when the kernel received the bytes of a read. A process that is busy, or that the
+//! scheduler stopped, reads bytes late; the kernel's timestamp is not later for that.
 
 use std::io;
 use std::pin::Pin;
@@ -15,8 +15,8 @@ pub trait Arrival {
         None
     }
 
-    /// Whether segments arrived out of order since the last call. If an earlier segment was lost, the last bytes of a read arrived
-    /// before the first ones, and the bytes could only be read after the retransmission.
+    /// Whether segments arrived out of order since the last call. If an earlier segment was lost, the last bytes of a
+    /// read arrived before the first ones, and the bytes could only be read after the retransmission.
     fn was_reordered(&mut self) -> bool {
         false
     }
@@ -82,7 +82,8 @@ impl AsyncRead for ArrivalSocket {
             let result = socket.try_io(tokio::io::Interest::READABLE, || {
                 let (length, at) = kernel::receive(socket, bytes)?;
                 received = Some((length, at));
-                // A short read leaves the socket empty. As "would block", it lets the next read wait without a system call.
+                // A short read leaves the socket empty. As "would block", it lets the next read wait without a system
+                // call.
                 match length {
                     length if 0 < length && length < room => Err(io::ErrorKind::WouldBlock.into()),
                     _ => Ok(()),
@@ -138,7 +139,8 @@ mod kernel {
         Ok((received.bytes, at.filter(|_| received.bytes > 0)))
     }
 
-    /// `tcpi_rcv_ooopack` of `struct tcp_info` (linux/tcp.h), and the length of the structure up to it, in units of 4 bytes.
+    /// `tcpi_rcv_ooopack` of `struct tcp_info` (linux/tcp.h), and the length of the structure up to it, in units of 4
+    /// bytes.
     const OUT_OF_ORDER: usize = 224 / 4;
 
     /// Segments that arrived out of order so far; None before Linux 5.4.

@@ -4,8 +4,8 @@ use llmscen_core::outcome::{Audio, Playback};
 use llmscen_core::units::Nanos;
 use llmscen_protocols::AudioReceived;
 
-/// Follows the audio of one response. The playback starts at the first byte of audio and stops whenever it has played all audio
-/// received so far, until the next read with audio. The end of the audio is no under-run.
+/// Follows the audio of one response. The playback starts at the first byte of audio and stops whenever it has played
+/// all audio received so far, until the next read with audio. The end of the audio is no under-run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct AudioReceiver {
     first: Option<Nanos>,

@@ -29,8 +29,8 @@ pub fn body_sha256(body: &[u8]) -> String {
         .collect()
 }
 
-/// A path with every reserved character escaped, such as the `:` of a model id. A signature escapes the sent path again; some
-/// services compute it from the path that they have decoded, and both are the same only for such a path.
+/// A path with every reserved character escaped, such as the `:` of a model id. A signature escapes the sent path
+/// again; some services compute it from the path that they have decoded, and both are the same only for such a path.
 pub(crate) fn escape_path(path: &str) -> String {
     let escape = |segment: &str| {
         let decoded = percent_decode_str(segment).decode_utf8_lossy();
@@ -214,7 +214,9 @@ mod tests {
             assert_eq!(
                 text(&signed, "authorization"),
                 format!(
-                    "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20150830/us-east-1/service/aws4_request, SignedHeaders={names}, Signature={signature}"
+                    "AWS4-HMAC-SHA256 \
+                    Credential=AKIDEXAMPLE/20150830/us-east-1/service/aws4_request, \
+                    SignedHeaders={names}, Signature={signature}"
                 ),
                 "{case}"
             );

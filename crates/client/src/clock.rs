@@ -57,8 +57,8 @@ struct RealTime {
 }
 
 impl RealTime {
-    /// The monotonic time of a timestamp. None if the clocks cannot be relied on: the process was interrupted each time between
-    /// their readings, or the real-time clock was set.
+    /// The monotonic time of a timestamp. None if the clocks cannot be relied on: the process was interrupted each
+    /// time between their readings, or the real-time clock was set.
     fn monotonic(&mut self, timestamp: Duration) -> Option<Instant> {
         let (real, now) = (0..MAX_READS).find_map(|_| {
             let before = Instant::now();
@@ -82,8 +82,8 @@ impl RealTime {
 /// When bytes last arrived. A connection and the requests on it share one; all of them live on one worker thread.
 ///
 /// An HTTP/1.1 body is parsed in the same poll as its read, so the timestamp is that of the read in hand. An HTTP/2
-/// connection reads for all its streams: a frame that a busy worker takes late has the timestamp of a later read, never of an
-/// earlier one.
+/// connection reads for all its streams: a frame that a busy worker takes late has the timestamp of a later read,
+/// never of an earlier one.
 #[derive(Clone, Debug, Default)]
 pub struct ReadTimestamp(Rc<Shared>);
 
@@ -105,8 +105,8 @@ impl ReadTimestamp {
     }
 }
 
-/// A transport that timestamps its reads: with the time at which the kernel received the bytes if the transport knows it, else
-/// with the time of the read. It sits below TLS, so that decryption counts as parsing.
+/// A transport that timestamps its reads: with the time at which the kernel received the bytes if the transport knows
+/// it, else with the time of the read. It sits below TLS, so that decryption counts as parsing.
 pub struct TimestampedTransport<T> {
     inner: T,
     clock: Clock,

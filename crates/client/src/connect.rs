@@ -170,8 +170,8 @@ impl Dialer {
         }
     }
 
-    /// Explains the failure of a request without an HTTP response when the cause is plain HTTP on a TLS port. The server is
-    /// probed once per target.
+    /// Explains the failure of a request without an HTTP response when the cause is plain HTTP on a TLS port. The
+    /// server is probed once per target.
     pub async fn explain_failure(&self, failure: Failure) -> Failure {
         let plain =
             self.tls.is_none() && self.route.proxy.is_none() && self.version != HttpVersion::Http2;
@@ -227,8 +227,8 @@ const TLS_PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Content type (alert, handshake) and major version at the front of a TLS record (RFC 8446, section 5.1).
 const TLS_RECORDS: [[u8; 2]; 2] = [[21, 3], [22, 3]];
 
-/// Whether the server answers a TLS client hello with TLS. Many TLS servers close the connection without a byte when they get
-/// plain HTTP, so only this detects them.
+/// Whether the server answers a TLS client hello with TLS. Many TLS servers close the connection without a byte when
+/// they get plain HTTP, so only this detects them.
 async fn speaks_tls(host: &str, port: u16) -> bool {
     let reply = tokio::time::timeout(TLS_PROBE_TIMEOUT, reply_to_client_hello(host, port)).await;
     reply
@@ -328,20 +328,31 @@ fn describe_certificate_error(why: &CertificateError, host: &str) -> String {
     use CertificateError as Why;
     match why {
         Why::UnknownIssuer => "is signed by an unknown authority: set target.tls.ca".to_owned(),
-        Why::Expired | Why::ExpiredContext { .. } => "has expired: renew it, or check the clock of this host".to_owned(),
-        Why::NotValidYet | Why::NotValidYetContext { .. } => "is not valid yet: check the clock of this host".to_owned(),
-        Why::NotValidForName => format!("does not name {host}: use a name of the certificate in target.url"),
+        Why::Expired | Why::ExpiredContext { .. } => "has expired: renew it, or check the clock \
+        of this host"
+            .to_owned(),
+        Why::NotValidYet | Why::NotValidYetContext { .. } => "is not valid yet: check the clock \
+        of this host"
+            .to_owned(),
+        Why::NotValidForName => {
+            format!("does not name {host}: use a name of the certificate in target.url")
+        }
         Why::NotValidForNameContext { presented, .. } if presented.is_empty() => {
             format!("names no host: use a certificate that names {host}")
         }
         Why::NotValidForNameContext { presented, .. } => {
             let names: Vec<&str> = presented.iter().map(|name| dns_name(name)).collect();
-            format!("names {}, not {host}: use a name of the certificate in target.url", names.join(", "))
+            format!(
+                "names {}, not {host}: use a name of the certificate in target.url",
+                names.join(", ")
+            )
         }
         Why::Revoked => "is revoked: renew it".to_owned(),
         // webpki refuses a CA certificate as a server certificate, even if the CA is trusted.
         Why::Other(other) if format!("{other:?}").contains("CaUsedAsEndEntity") => {
-            "is self-signed as an authority: use a certificate that is not a CA, or set target.tls.insecure: true".to_owned()
+            "is self-signed as an authority: use a certificate that is not a CA, or set \
+            target.tls.insecure: true"
+                .to_owned()
         }
         other => format!("cannot be used: {other}"),
     }

@@ -16,8 +16,8 @@ mod tests;
 const OUTPUT_CHUNK: usize = 32 << 10;
 /// Nested codings that are accepted; only an attacker sends more.
 const MAX_CODINGS: usize = 4;
-/// Output bytes of one coding per response: tens of times the longest response with all its log probabilities. Without this
-/// limit, a few compressed megabytes could keep a worker busy for minutes.
+/// Output bytes of one coding per response: tens of times the longest response with all its log probabilities.
+/// Without this limit, a few compressed megabytes could keep a worker busy for minutes.
 const MAX_OUTPUT: u64 = 1 << 30;
 
 /// A coding, decoded step by step.
@@ -175,8 +175,8 @@ fn corrupt(name: &str, why: &str) -> Failure {
     )
 }
 
-/// The `accept-encoding` of every request. Without the header, a server may choose any coding (RFC 9110, section 12.5.3), so
-/// `identity` requests none.
+/// The `accept-encoding` of every request. Without the header, a server may choose any coding (RFC 9110, section
+/// 12.5.3), so `identity` requests none.
 pub(super) fn accept_encoding(compression: Compression) -> &'static str {
     match compression {
         Compression::None => "identity",
@@ -260,7 +260,8 @@ impl Coding for Deflate {
 fn new_inflate(format: &Format, first: u8) -> Decompress {
     match format {
         Format::Gzip => Decompress::new_gzip(DEFLATE_WINDOW),
-        // "deflate" means zlib, but some servers send raw deflate. A zlib header has method 8 and a window of at most 2^(7 + 8).
+        // "deflate" means zlib, but some servers send raw deflate. A zlib header has method 8 and a window of at most
+        // 2^(7 + 8).
         Format::Deflate => Decompress::new(first & 0x0f == 8 && first >> 4 <= 7),
     }
 }

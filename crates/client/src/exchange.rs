@@ -64,7 +64,8 @@ pub(super) struct ResponseHeaders {
 const MAX_KEPT: usize = 200;
 
 impl ResponseHeaders {
-    /// The kept headers of a response, each as a line `name: value`; None without any. Values that are no text are left out.
+    /// The kept headers of a response, each as a line `name: value`; None without any. Values that are no text are
+    /// left out.
     fn kept(&self, headers: &HeaderMap) -> Option<String> {
         let line = |name: &HeaderName| {
             let value = headers.get(name)?.to_str().ok()?;
@@ -165,8 +166,8 @@ pub(super) struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
-    /// Sends the request and reads the response to its end, or until `stop` resolves. Bytes that arrived before `stop` are
-    /// still read.
+    /// Sends the request and reads the response to its end, or until `stop` resolves. Bytes that arrived before
+    /// `stop` are still read.
     pub async fn run(
         &mut self,
         headers: HeaderMap,
@@ -252,8 +253,8 @@ impl Exchange<'_> {
         })
     }
 
-    /// Sends the request and returns the response head. If a reused connection turns out to be closed, or the server refuses
-    /// the stream, the request is sent once more on a new connection, which the trace counts.
+    /// Sends the request and returns the response head. If a reused connection turns out to be closed, or the server
+    /// refuses the stream, the request is sent once more on a new connection, which the trace counts.
     async fn send(
         &mut self,
         headers: HeaderMap,
@@ -290,7 +291,9 @@ impl Exchange<'_> {
             let sent = tokio::select! {
                 biased;
                 sent = sending => sent,
-                overrun = overrun(&self.target.gauges.stalls, (self.target.timeouts.read + self.playback).into(), since) => return Err(self.target.read_timeout(overrun)),
+                overrun = overrun(&self.target.gauges.stalls,
+                    (self.target.timeouts.read + self.playback).into(),
+                    since) => return Err(self.target.read_timeout(overrun)),
             };
             let error = match sent {
                 Ok(response) => return Ok((lease, response)),
@@ -402,8 +405,8 @@ fn decode_error_body(mut decoder: ContentDecoder, bytes: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// After the end marker of the API, a call waits this long for the end of the body. Then a background task reads it, so that
-/// the worker's slot is free.
+/// After the end marker of the API, a call waits this long for the end of the body. Then a background task reads it,
+/// so that the worker's slot is free.
 const BODY_END_WAIT: Duration = Duration::from_millis(2);
 
 /// How a body is decoded.
@@ -520,7 +523,8 @@ impl Exchange<'_> {
             ..
         } = reader;
         self.trace.response = captured.unwrap_or_default();
-        // A body that ended within its first line is one document; before its first bytes showed anything, what its `content-type` says.
+        // A body that ended within its first line is one document; before its first bytes showed anything, what its
+        // `content-type` says.
         let decoding = match decoding {
             Decoding::Undecided {
                 declared,
@@ -750,8 +754,8 @@ impl BodyReader {
         Ok(())
     }
 
-    /// Whether the rest of the body is not needed. The page of a login or a proxy is read where bodies are kept, to find out what
-    /// responded.
+    /// Whether the rest of the body is not needed. The page of a login or a proxy is read where bodies are kept, to
+    /// find out what responded.
     fn is_over(&self) -> bool {
         match &self.decoding {
             Decoding::Decoder { decoder, .. } => self.messages && decoder.has_failed(),
@@ -850,8 +854,8 @@ impl TargetContext {
         )
     }
 
-    /// After the end marker, waits briefly for the end of the body, so that the connection can carry the next request. Returns
-    /// when the wait was over; None if there was none.
+    /// After the end marker, waits briefly for the end of the body, so that the connection can carry the next
+    /// request. Returns when the wait was over; None if there was none.
     async fn finish_body(&self, mut lease: Lease, session: Option<u64>) -> Option<Nanos> {
         if lease.is_done() {
             self.pool.give_back(lease, session);

@@ -112,8 +112,8 @@ impl ChangingKey {
 }
 
 impl RequestHeaders {
-    /// The headers of every request to `target`. Later ones replace earlier ones: defaults, the user of the URL, the protocol
-    /// with its API key, `target.headers` of the scenario.
+    /// The headers of every request to `target`. Later ones replace earlier ones: defaults, the user of the URL, the
+    /// protocol with its API key, `target.headers` of the scenario.
     ///
     /// # Errors
     /// A header that HTTP forbids.
@@ -213,8 +213,9 @@ impl RequestHeaders {
         Ok(())
     }
 
-    /// The headers of one request: `extra` replaces shared headers, except headers of a recorded connection, and a recorded
-    /// API key if the target has a key. `own_key`: a key in `extra` is of the scenario, and replaces that of the target.
+    /// The headers of one request: `extra` replaces shared headers, except headers of a recorded connection, and a
+    /// recorded API key if the target has a key. `own_key`: a key in `extra` is of the scenario, and replaces that of
+    /// the target.
     ///
     /// # Errors
     /// A header in `extra` that HTTP forbids.
@@ -301,8 +302,8 @@ fn target_headers(
     Ok(headers)
 }
 
-/// Sets a header, replacing any of the same name. Headers for the length and framing of the body are ignored: they often
-/// describe the recorded body, and the connection sets them itself.
+/// Sets a header, replacing any of the same name. Headers for the length and framing of the body are ignored: they
+/// often describe the recorded body, and the connection sets them itself.
 fn set_header(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), ClientError> {
     let parsed = parse_name(name)?;
     if parsed == CONTENT_LENGTH || parsed == TRANSFER_ENCODING {
@@ -361,7 +362,8 @@ impl RequestTarget {
         }
     }
 
-    /// Sets URI and version of a request. HTTP/2 has the host in `:authority` instead of a header (RFC 9113, section 8.3.1).
+    /// Sets URI and version of a request. HTTP/2 has the host in `:authority` instead of a header (RFC 9113, section
+    /// 8.3.1).
     ///
     /// # Errors
     /// A host that is not a valid authority.

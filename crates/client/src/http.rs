@@ -572,8 +572,8 @@ impl HttpClient {
     }
 }
 
-/// Resolves with the reason when a call must end before its response does: after `limit`, not counting stalls of the worker;
-/// at the time in `leave`; or when `cancelled` resolves.
+/// Resolves with the reason when a call must end before its response does: after `limit`, not counting stalls of the
+/// worker; at the time in `leave`; or when `cancelled` resolves.
 pub fn call_deadline(
     stalls: &Stalls,
     limit: Nanos,
@@ -593,7 +593,8 @@ pub fn call_deadline(
             biased;
             () = cancelled => Failure::new(FailureKind::Cancelled, "cancelled: the run ended"),
             () = client_cancels => Failure::new(FailureKind::Abandoned, "cancelled by `request.cancel.after`"),
-            overrun = overrun(stalls, limit, || began) => timeout_failure(overrun, FailureKind::TimeoutTotal, &format!("not done within {limit:?}")),
+            overrun = overrun(stalls, limit, || began) => timeout_failure(overrun,
+                FailureKind::TimeoutTotal, &format!("not done within {limit:?}")),
         }
     }
 }
@@ -627,7 +628,8 @@ pub struct ServerIdentity {
     pub version: Option<String>,
 }
 
-/// The document at a path of the target's server, within [`MODELS_TIMEOUT`]; None if there is none. `path`: from that of requests.
+/// The document at a path of the target's server, within [`MODELS_TIMEOUT`]; None if there is none. `path`: from that
+/// of requests.
 async fn get_json(target: &TargetContext, path: impl Fn(&str) -> String) -> Option<Value> {
     tokio::time::timeout(MODELS_TIMEOUT, fetch_json(target, path))
         .await

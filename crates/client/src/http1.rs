@@ -1,8 +1,8 @@
 //! HTTP/1.1 (RFC 9112) on one connection: send a request, read its response.
 //!
-//! A client library passes a body frame by frame through a channel from a separate task, which costs more than the rest of an
-//! event. Here each socket read is parsed in place, in a buffer that all connections of a worker share, so that a waiting
-//! stream holds no buffer.
+//! A client library passes a body frame by frame through a channel from a separate task, which costs more than the
+//! rest of an event. Here each socket read is parsed in place, in a buffer that all connections of a worker share, so
+//! that a waiting stream holds no buffer.
 
 use crate::connect::Transport;
 use bytes::{Buf, Bytes};
@@ -127,8 +127,8 @@ impl Connection {
             && poll_read(&mut self.transport, &mut buffer.borrow_mut(), &mut cx).is_pending()
     }
 
-    /// Sends the request and waits for the response head, which may arrive before the request is sent completely. `on_write` is
-    /// called just before the first byte is written.
+    /// Sends the request and waits for the response head, which may arrive before the request is sent completely.
+    /// `on_write` is called just before the first byte is written.
     ///
     /// # Errors
     /// No response, or an invalid one.
@@ -221,7 +221,8 @@ impl Connection {
             .map_or(error, Http1Error::Io)
     }
 
-    /// Sends what the socket accepts now. An error is kept for later, since the server may have sent a response before it.
+    /// Sends what the socket accepts now. An error is kept for later, since the server may have sent a response
+    /// before it.
     fn poll_unsent(&mut self, cx: &mut Context<'_>) {
         let Some(unsent) = self.unsent.as_mut().filter(|unsent| unsent.error.is_none()) else {
             return;

@@ -1,7 +1,8 @@
 //! The HTTP client of the timed path, and the servers that a run manages.
 //!
-//! It works on connections instead of a client library's pool, because only there can each socket read be timestamped before
-//! any parsing. HTTP/1.1 is implemented here (`http1`); HTTP/2 is hyper's; the frames of WebSockets are tungstenite's.
+//! It works on connections instead of a client library's pool, because only there can each socket read be timestamped
+//! before any parsing. HTTP/1.1 is implemented here (`http1`); HTTP/2 is hyper's; the frames of WebSockets are
+//! tungstenite's.
 #![cfg_attr(
     not(test),
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)

@@ -27,8 +27,8 @@ use tokio::task::spawn_local;
 
 mod lease;
 
-/// Idle connections are closed after this time, so that a decreasing load frees the server's sockets. It is longer than the
-/// pause between bursts of most loads, so that these reuse their connections.
+/// Idle connections are closed after this time, so that a decreasing load frees the server's sockets. It is longer
+/// than the pause between bursts of most loads, so that these reuse their connections.
 const IDLE_TIMEOUT: Nanos = Nanos::from_millis(60_000);
 
 /// All connections of a worker to a target.
@@ -197,7 +197,8 @@ impl Pool {
         }
     }
 
-    /// A lease on an open or a new connection. Must be called on a worker thread, where an HTTP/2 connection spawns a task.
+    /// A lease on an open or a new connection. Must be called on a worker thread, where an HTTP/2 connection spawns a
+    /// task.
     pub async fn lease(&self) -> Result<Lease, Failure> {
         self.with_connect_timeout(self.acquire(None)).await
     }
@@ -243,8 +244,8 @@ impl Pool {
         }
     }
 
-    /// Closes connections that were idle for [`IDLE_TIMEOUT`] at `now`, in a separate task: no request waits for the system
-    /// calls.
+    /// Closes connections that were idle for [`IDLE_TIMEOUT`] at `now`, in a separate task: no request waits for the
+    /// system calls.
     fn close_idle(&self, now: Nanos) {
         let mut idle = self.idle.borrow_mut();
         let is_expired = |lease: &Lease| now.since(lease.socket_read.latest()) > IDLE_TIMEOUT;
@@ -399,8 +400,8 @@ impl Pool {
         ))
     }
 
-    /// Starts to open `count` connections, if requests use connections alone and these are kept. Failures are not reported
-    /// here: the request that needs the connection reports its own.
+    /// Starts to open `count` connections, if requests use connections alone and these are kept. Failures are not
+    /// reported here: the request that needs the connection reports its own.
     pub fn open_ahead(self: &Rc<Self>, count: u64) {
         if self.policy != Policy::KeepAlive || self.dialer.may_share() {
             return;

@@ -7,7 +7,8 @@ use llmscen_core::redact::{self, REDACTED, Redactor};
 use llmscen_core::target::Target;
 use llmscen_core::url_secrets::is_secret_name;
 
-/// A redactor for the secrets of `target`, and for the credentials of URLs and proxies as they appear in headers (Base64).
+/// A redactor for the secrets of `target`, and for the credentials of URLs and proxies as they appear in headers
+/// (Base64).
 pub fn target_redactor(target: &Target, routes: &[Route]) -> Redactor {
     let users: Vec<String> = routes
         .iter()
@@ -25,8 +26,8 @@ pub fn target_redactor(target: &Target, routes: &[Route]) -> Redactor {
     target.redactor().with(credentials, redact::SHORTEST)
 }
 
-/// Headers without secrets, in their order. A value is replaced if the name is that of a secret, or one of `named`, whose
-/// values come from the scenario or the dataset. The scheme of an `authorization` stays.
+/// Headers without secrets, in their order. A value is replaced if the name is that of a secret, or one of `named`,
+/// whose values come from the scenario or the dataset. The scheme of an `authorization` stays.
 pub fn redact_headers<'a>(
     redactor: &Redactor,
     headers: &HeaderMap,

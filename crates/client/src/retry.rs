@@ -46,8 +46,8 @@ impl RequestPolicy {
         format!("{}-{}", self.id_prefix, call.seq)
     }
 
-    /// The delay before the next attempt, after `attempts` of which the last one failed with `status` and `kind`; `None` if the
-    /// call is not retried.
+    /// The delay before the next attempt, after `attempts` of which the last one failed with `status` and `kind`;
+    /// `None` if the call is not retried.
     pub(super) fn retry_delay(
         &self,
         call: &PreparedRequest,
@@ -85,7 +85,8 @@ fn is_retried(retry: &Retry, status: Option<u16>, kind: FailureKind) -> bool {
     by_status || retry.kinds.contains(&kind)
 }
 
-/// The delay of a `Retry-After` at `now`: seconds, or a date in any form of RFC 9110 (10.2.3, 5.6.7). It is 0 for a past date.
+/// The delay of a `Retry-After` at `now`: seconds, or a date in any form of RFC 9110 (10.2.3, 5.6.7). It is 0 for a
+/// past date.
 pub fn parse_retry_after(value: &str, now: SystemTime) -> Option<Nanos> {
     let value = value.trim();
     if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {

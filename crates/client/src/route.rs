@@ -83,8 +83,8 @@ impl Route {
         self.uri.host().is_some_and(is_loopback)
     }
 
-    /// Whether requests carry the absolute URI for a proxy: HTTP/1.1 without TLS (RFC 9112, section 3.2.2). All others use a
-    /// tunnel.
+    /// Whether requests carry the absolute URI for a proxy: HTTP/1.1 without TLS (RFC 9112, section 3.2.2). All
+    /// others use a tunnel.
     pub fn absolute_form(&self, version: HttpVersion) -> bool {
         !self.tunnel && self.proxy.is_some() && self.tls.is_none() && version != HttpVersion::Http2
     }

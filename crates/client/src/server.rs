@@ -4,8 +4,8 @@
 //! llmscen ── stdin: ServerCommand, then "stop" or "kill", or end of file ──▶ llmscen guard ──▶ the server and its descendants
 //!         ◀─ stdout: SupervisorEvent, one per line ────────────────        (subreaper)
 //! ```
-//! The supervisor is a second process of this program. It survives a panic or SIGKILL of the first one for as long as stopping
-//! the server takes.
+//! The supervisor is a second process of this program. It survives a panic or SIGKILL of the first one for as long as
+//! stopping the server takes.
 
 pub use handle::{Server, ServerExit};
 pub use log::{log_tail, redact as redact_log};
@@ -81,7 +81,8 @@ pub enum ServerError {
     },
     /// The program cannot be started.
     #[error(
-        "cannot start the server `{program}`: {why}\n  help: check `target.server.command`, and that the program is on PATH"
+        "cannot start the server `{program}`: {why}\n  help: check `target.server.command`, and \
+        that the program is on PATH"
     )]
     Start {
         /// The program.
@@ -91,14 +92,16 @@ pub enum ServerError {
     },
     /// Another process listens at the address of the server.
     #[error(
-        "{address} is already in use, so the managed server cannot bind it\n  help: stop the other process or change the port in `target.url`"
+        "{address} is already in use, so the managed server cannot bind it\n  help: stop the \
+        other process or change the port in `target.url`"
     )]
     AddressInUse {
         /// The address.
         address: String,
     },
     /// The server exited before it was ready.
-    #[error("the server exited {} after its start, before it was ready: {how}{}", format_seconds(*after_s), format_log(log, file))]
+    #[error("the server exited {} after its start, before it was ready: {how}{}",
+        format_seconds(*after_s), format_log(log, file))]
     ExitedEarly {
         /// Exit status or signal.
         how: String,

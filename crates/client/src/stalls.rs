@@ -1,7 +1,7 @@
 //! Event-loop stalls of a worker, and timeouts that do not count them.
 //!
-//! A timeout that fires after a stall is no evidence about the server: its bytes may be in the kernel, and a request that was
-//! sent late had less time than its limit. So stalls extend the limit.
+//! A timeout that fires after a stall is no evidence about the server: its bytes may be in the kernel, and a request
+//! that was sent late had less time than its limit. So stalls extend the limit.
 
 use llmscen_core::outcome::{Failure, FailureKind};
 use std::collections::VecDeque;
@@ -14,8 +14,8 @@ use tokio::time::sleep;
 const MIN_STALL: Duration = Duration::from_millis(5);
 /// Stalls that are kept: those of the last seconds if a worker only stalls.
 const MAX_STALLS: usize = 4096;
-/// Extensions of one wait. Each one is the stall time within the previous one, so a worker that stalls less than half of the
-/// time needs far fewer.
+/// Extensions of one wait. Each one is the stall time within the previous one, so a worker that stalls less than half
+/// of the time needs far fewer.
 const MAX_EXTENSIONS: u32 = 8;
 
 /// An instant on a worker thread.
@@ -45,8 +45,8 @@ pub fn thread_cpu() -> Duration {
 
 /// The stalls of one worker. Its ticker writes them; timeouts read them when a limit is reached.
 ///
-/// Only off-CPU time counts. A worker that is late because it processes responses does not stall: it keeps reading, and a
-/// server must not extend its own limits by flooding the worker.
+/// Only off-CPU time counts. A worker that is late because it processes responses does not stall: it keeps reading,
+/// and a server must not extend its own limits by flooding the worker.
 #[derive(Debug, Default)]
 pub struct Stalls(Mutex<Log>);
 
@@ -197,8 +197,8 @@ pub async fn overrun(stalls: &Stalls, limit: Duration, since: impl Fn() -> Insta
     }
 }
 
-/// Resolves when the timer fires, after other tasks had a chance to read the bytes that wait in the kernel. It is not subject
-/// to the coop budget, so an endless stream of bytes cannot keep it from firing.
+/// Resolves when the timer fires, after other tasks had a chance to read the bytes that wait in the kernel. It is not
+/// subject to the coop budget, so an endless stream of bytes cannot keep it from firing.
 pub async fn fired(timer: impl Future<Output = ()>) {
     tokio::task::coop::unconstrained(timer).await;
     tokio::task::yield_now().await;

@@ -116,7 +116,8 @@ impl Upgrade {
         }
         let accept = response.headers().get(SEC_WEBSOCKET_ACCEPT);
         if accept.is_none_or(|accept| accept != derive_accept_key(key.as_bytes()).as_str()) {
-            let why = "the server accepted another WebSocket: its `sec-websocket-accept` does not belong to this handshake";
+            let why = "the server accepted another WebSocket: its `sec-websocket-accept` does not \
+            belong to this handshake";
             return Err(Failure::new(FailureKind::Decode, why).at("connecting"));
         }
         let (transport, early) = connection.into_parts();
@@ -191,8 +192,8 @@ impl Drop for AbortOnDrop {
 }
 
 impl WebSocket {
-    /// Sends each line of `body` as a text message, and waits for the first message of the response. `on_write` is called just
-    /// before the first byte is written.
+    /// Sends each line of `body` as a text message, and waits for the first message of the response. `on_write` is
+    /// called just before the first byte is written.
     ///
     /// # Errors
     /// No response, or not a message.
@@ -272,8 +273,8 @@ impl WebSocket {
         poll_fn(|cx| poll_message(&self.frames, cx)).await
     }
 
-    /// Answers pings until the next request: a server closes connections that do not. Messages that belong to no response are
-    /// dropped.
+    /// Answers pings until the next request: a server closes connections that do not. Messages that belong to no
+    /// response are dropped.
     pub fn start_idle(&mut self) {
         let frames = self.frames.clone();
         let task = async move { while poll_fn(|cx| poll_message(&frames, cx)).await.is_ok() {} };

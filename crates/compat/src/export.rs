@@ -1,7 +1,7 @@
 //! Exports in the file formats of other load testing tools, for dashboards that read them.
 //!
-//! Every value follows the definition of the other tool; `docs/how-to/export.md` lists the differences. Values that llmscen does not
-//! measure are null or absent, as the format permits.
+//! Every value follows the definition of the other tool; `docs/how-to/export.md` lists the differences. Values that
+//! llmscen does not measure are null or absent, as the format permits.
 
 mod aiperf;
 mod evalscope;
@@ -104,8 +104,8 @@ impl Names {
 /// The longest name in bytes: a file name may have several of them, and file systems allow 255 bytes.
 const MAX_NAME: usize = 72;
 
-/// A text as a safe file name: letters, digits and `.-=,_` stay, other characters become `_`, and leading `.` and `-` are removed.
-/// A long text is cut and gets a digest of the full text.
+/// A text as a safe file name: letters, digits and `.-=,_` stay, other characters become `_`, and leading `.` and `-`
+/// are removed. A long text is cut and gets a digest of the full text.
 fn slug(text: &str) -> String {
     let safe = |c: char| {
         if c.is_alphanumeric() || ".-=,_".contains(c) {

@@ -1,5 +1,5 @@
-//! Converts command lines and plan files of other tools to scenarios. Every flag and field is translated, or listed with the
-//! reason why it is not.
+//! Converts command lines and plan files of other tools to scenarios. Every flag and field is translated, or listed
+//! with the reason why it is not.
 
 mod aiperf;
 mod bench_serving;

@@ -1,5 +1,5 @@
-//! Other tools, in and out: [`import`] converts their command lines and plan files to scenarios, [`export`] writes results in their
-//! file formats.
+//! Other tools, in and out: [`import`] converts their command lines and plan files to scenarios, [`export`] writes
+//! results in their file formats.
 #![cfg_attr(
     not(test),
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)

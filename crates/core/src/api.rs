@@ -177,8 +177,8 @@ impl Api {
         )
     }
 
-    /// The dotted path in the body for a field of `request:` (`max_tokens`, `temperature`, `stop`, …). None: the API has no such
-    /// field, or the API is `custom`, whose template places every field.
+    /// The dotted path in the body for a field of `request:` (`max_tokens`, `temperature`, `stop`, …). None: the API
+    /// has no such field, or the API is `custom`, whose template places every field.
     pub fn body_path(self, field: &str) -> Option<Cow<'static, str>> {
         let same = |known: &[&str]| known.contains(&field).then(|| Cow::Owned(field.to_owned()));
         let under = |head: &str, known: &[&str]| {
@@ -279,8 +279,9 @@ impl Api {
         }
     }
 
-    /// The body fields (dotted path and value) that a field of `request:` sets. Usually one field with the same value; `logprobs`
-    /// is a flag or a count of alternatives, and each API encodes it differently. Empty: the API has no such field.
+    /// The body fields (dotted path and value) that a field of `request:` sets. Usually one field with the same
+    /// value; `logprobs` is a flag or a count of alternatives, and each API encodes it differently. Empty: the API
+    /// has no such field.
     pub fn body_fields(self, field: &str, value: &Value) -> Vec<(Cow<'static, str>, Value)> {
         let Some(place) = self.body_path(field) else {
             return Vec::new();

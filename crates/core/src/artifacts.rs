@@ -1,4 +1,5 @@
-//! Where the results of a run go besides its reports: stored forms, files in the formats of other tools, experiment trackers.
+//! Where the results of a run go besides its reports: stored forms, files in the formats of other tools, experiment
+//! trackers.
 
 use crate::redact::Secret;
 use serde::{Deserialize, Serialize};

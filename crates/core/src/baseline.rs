@@ -1,8 +1,8 @@
 //! Baselines: metric values of earlier runs or of a reference table, and the limits relative to them.
 //!
-//! A baseline file (`llmscen/baseline/2`) holds, for each statistic of each case, its value in every run, and for the newest run
-//! the sample count and one-sided bounds at the levels of `confidences`. A check at another level uses the next higher level,
-//! which is conservative. `docs/reference/baselines.md` describes the file.
+//! A baseline file (`llmscen/baseline/2`) holds, for each statistic of each case, its value in every run, and for the
+//! newest run the sample count and one-sided bounds at the levels of `confidences`. A check at another level uses the
+//! next higher level, which is conservative. `docs/reference/baselines.md` describes the file.
 
 use crate::check::relative::Answers;
 use crate::check::relative::ReferenceValue;
@@ -135,8 +135,8 @@ pub struct BaselineCase {
 /// One statistic of one metric.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
-    /// The value in the metric's unit; a share is 0..=1. Value, sample count and bounds are those of the newest run that has the
-    /// metric.
+    /// The value in the metric's unit; a share is 0..=1. Value, sample count and bounds are those of the newest run
+    /// that has the metric.
     pub value: f64,
     /// Sample count.
     pub n: u64,
@@ -278,8 +278,8 @@ pub const DEFAULT_STATISTICS: [&str; 9] = [
     "error_rate",
 ];
 
-/// Variation of one statistic of one case between runs. Sizes are relative to the baseline, or absolute shares if the statistic
-/// is a share.
+/// Variation of one statistic of one case between runs. Sizes are relative to the baseline, or absolute shares if the
+/// statistic is a share.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunVariation {
     /// Case id.
@@ -320,8 +320,8 @@ impl Baseline {
         self.runs.last()
     }
 
-    /// The differences to another plan in target, requests, data or load, as text; None if there are none. The seed may differ:
-    /// other random draws from the same data are another run of the same plan.
+    /// The differences to another plan in target, requests, data or load, as text; None if there are none. The seed
+    /// may differ: other random draws from the same data are another run of the same plan.
     pub fn describe_plan_differences(&self, plan: &BTreeMap<String, String>) -> Option<String> {
         let paths: BTreeSet<&String> = self
             .plan
@@ -350,8 +350,8 @@ impl Baseline {
         (!lines.is_empty()).then(|| shown + &more)
     }
 
-    /// Adds the runs of `added`, without duplicates, and keeps the newest [`MAX_RUNS`] by start time, oldest first. The cases are
-    /// those of `added`, whose plan is the current one.
+    /// Adds the runs of `added`, without duplicates, and keeps the newest [`MAX_RUNS`] by start time, oldest first.
+    /// The cases are those of `added`, whose plan is the current one.
     pub fn with(&self, added: Baseline) -> Baseline {
         let is_new = |run: &&BaselineRun| added.runs.iter().all(|other| other.run_id != run.run_id);
         let mut runs: Vec<BaselineRun> = self
@@ -377,7 +377,8 @@ impl Baseline {
         }
     }
 
-    /// Merges the values of `case`, one of `added`, with those of this baseline, over `runs` and in the order of `case`.
+    /// Merges the values of `case`, one of `added`, with those of this baseline, over `runs` and in the order of
+    /// `case`.
     fn merge_case(
         &self,
         added: &Baseline,

@@ -1,7 +1,7 @@
 //! Limits for untrusted input: files that are read into memory, and templates.
 //!
-//! An endless file, device or pipe must not fill the memory or block, and a deeply nested text must not overflow the stack of its
-//! parser. All code that reads such a file or creates a template environment uses this module.
+//! An endless file, device or pipe must not fill the memory or block, and a deeply nested text must not overflow the
+//! stack of its parser. All code that reads such a file or creates a template environment uses this module.
 
 use std::fs::File;
 use std::io::{self, Error, ErrorKind, Read};
@@ -141,7 +141,8 @@ fn is_pipe(found: &std::fs::Metadata) -> bool {
     std::os::unix::fs::FileTypeExt::is_fifo(&found.file_type())
 }
 
-/// Opening a pipe for reading blocks until a program opens it for writing, so a thread opens it and the wait has a timeout.
+/// Opening a pipe for reading blocks until a program opens it for writing, so a thread opens it and the wait has a
+/// timeout.
 fn open_pipe(path: &Path) -> io::Result<File> {
     let (send, opened) = std::sync::mpsc::channel();
     let path = path.to_owned();

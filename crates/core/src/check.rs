@@ -260,8 +260,8 @@ pub struct Check {
     pub subject: Subject,
     /// Operator.
     pub op: Op,
-    /// Right side, in the metric's unit; goodput and error rate as shares 0..=1. For a relative limit the product, NaN if the
-    /// reference does not exist.
+    /// Right side, in the metric's unit; goodput and error rate as shares 0..=1. For a relative limit the product,
+    /// NaN if the reference does not exist.
     pub limit: f64,
     /// The reference of a relative limit; None for an absolute limit.
     #[serde(default)]
@@ -282,7 +282,8 @@ pub struct Check {
 }
 
 impl Check {
-    /// Whether more load makes it easier to meet: a ceiling of a cost. A search for the largest load judges it at its result.
+    /// Whether more load makes it easier to meet: a ceiling of a cost. A search for the largest load judges it at its
+    /// result.
     pub fn is_easier_with_load(&self) -> bool {
         matches!(&self.subject, Subject::Metric { metric, .. } if metric.cost_basis().is_some())
             && self.op.is_ceiling()
@@ -298,9 +299,9 @@ impl Check {
         self.subject.tag(name)
     }
 
-    /// The share of requests that may exceed the limit while the objective passes. None where no share decides the objective
-    /// before the end: a mean, a throughput, an extreme that a single request can still change, an equality, or pooled gaps,
-    /// which are correlated.
+    /// The share of requests that may exceed the limit while the objective passes. None where no share decides the
+    /// objective before the end: a mean, a throughput, an extreme that a single request can still change, an
+    /// equality, or pooled gaps, which are correlated.
     pub fn allowed(&self) -> Option<f64> {
         let ceiling = self.op.is_ceiling();
         let share = match &self.subject {
@@ -348,8 +349,8 @@ impl Ruling {
     }
 }
 
-/// Version of the decision rules: 2 since decisions use the effective sample size, 3 since overloads and short throughput windows
-/// leave an objective open.
+/// Version of the decision rules: 2 since decisions use the effective sample size, 3 since overloads and short
+/// throughput windows leave an objective open.
 pub const VERDICT_RULES: u64 = 3;
 
 /// The verdict on one check of one case, with its evidence.
@@ -361,13 +362,13 @@ pub struct Verdict {
     pub ruling: Ruling,
     /// Point estimate, in the metric's unit; None without data.
     pub observed: Option<f64>,
-    /// The one-sided confidence bound that decides: the upper one for `<` and `<=`, the lower one for `>` and `>=`. None for
-    /// `point`, or with too few samples.
+    /// The one-sided confidence bound that decides: the upper one for `<` and `<=`, the lower one for `>` and `>=`.
+    /// None for `point`, or with too few samples.
     pub bound: Option<f64>,
     /// Sample count.
     pub n: u64,
-    /// Effective sample size: independent samples with the information of the `n` correlated ones; None if the rule does not use
-    /// counts.
+    /// Effective sample size: independent samples with the information of the `n` correlated ones; None if the rule
+    /// does not use counts.
     #[serde(default)]
     pub effective_n: Option<f64>,
     /// Inconclusive: estimated total number of samples for a decision, if the observed share persists; None if unknown.

@@ -100,8 +100,8 @@ pub struct Reading {
     pub n: u64,
     /// Design effect: how many correlated values carry the information of one independent value, at least 1.
     pub design: f64,
-    /// Number of replicates (runs, or rounds on restarted servers), each of which is one value; 0: the requests of one run are
-    /// the samples.
+    /// Number of replicates (runs, or rounds on restarted servers), each of which is one value; 0: the requests of
+    /// one run are the samples.
     pub replicates: u32,
 }
 
@@ -135,8 +135,8 @@ pub struct Contrast {
 }
 
 impl Contrast {
-    /// By how much the candidate is worse, as a share of the base; negative: better. Infinite if only the base is 0; None if a
-    /// value is missing.
+    /// By how much the candidate is worse, as a share of the base; negative: better. Infinite if only the base is 0;
+    /// None if a value is missing.
     pub fn worsening(&self) -> Option<f64> {
         let (base, other) = self.base.value.zip(self.other.value)?;
         let change = match () {
@@ -220,8 +220,8 @@ impl Comparison {
             .count()
     }
 
-    /// Whether too little was tested to conclude that nothing got worse: no test at all, a case of the base that some run lacks,
-    /// or a case for which only shares of requests were tested.
+    /// Whether too little was tested to conclude that nothing got worse: no test at all, a case of the base that some
+    /// run lacks, or a case for which only shares of requests were tested.
     pub fn is_incomplete(&self) -> bool {
         let base = self.sides.first().map_or("", String::as_str);
         let tested = |contrast: &&Contrast| contrast.finding != Finding::Unknown;
@@ -238,8 +238,8 @@ impl Comparison {
         self.tests == 0 || self.unmatched_cases.iter().any(|(run, _)| run == base) || untested_case
     }
 
-    /// The largest number of replicates on a side: runs, or rounds on restarted servers; 0 if the requests of one run are the
-    /// samples.
+    /// The largest number of replicates on a side: runs, or rounds on restarted servers; 0 if the requests of one run
+    /// are the samples.
     pub fn replicates(&self, side: usize) -> u32 {
         let replicates = |contrast: &Contrast| match side {
             0 => contrast.base.replicates,
@@ -314,8 +314,8 @@ impl Effect {
         }
     }
 
-    /// The magnitude, by published thresholds. Delta: Romano, Kromrey, Coraggio and Skowronek, "Appropriate statistics for
-    /// ordinal level data" (2006): 0.147, 0.33, 0.474. h: Cohen (1988): 0.2, 0.5, 0.8.
+    /// The magnitude, by published thresholds. Delta: Romano, Kromrey, Coraggio and Skowronek, "Appropriate
+    /// statistics for ordinal level data" (2006): 0.147, 0.33, 0.474. h: Cohen (1988): 0.2, 0.5, 0.8.
     pub fn magnitude(self) -> Magnitude {
         let [small, medium, large] = match self {
             Effect::CliffsDelta(_) => [0.147, 0.33, 0.474],

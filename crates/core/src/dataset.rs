@@ -131,7 +131,8 @@ pub enum Layout {
     Servegen,
     /// JSONL: `timestamp` (s), `chat_id`, `parent_chat_id`, `input_length`, `output_length`, `hash_ids`.
     Bailian,
-    /// One JSON object per session: `block_size`, `hash_id_scope`, and `requests` with `t` (s), `in`, `out`, `hash_ids`, `api_time` (s).
+    /// One JSON object per session: `block_size`, `hash_id_scope`, and `requests` with `t` (s), `in`, `out`,
+    /// `hash_ids`, `api_time` (s).
     Weka,
     /// JSON lines of OpenTelemetry spans with the attributes of generative AI.
     Otel,
@@ -380,8 +381,8 @@ pub struct DatasetSpec {
     pub columns: BTreeMap<String, String>,
     /// An invalid row stops the run; otherwise it is reported, skipped and counted.
     pub strict: bool,
-    /// Prepend a text that is unique to seed and request, so that prompts miss every prefix cache; synthetic prompts get a unique
-    /// prefix instead of the shared one.
+    /// Prepend a text that is unique to seed and request, so that prompts miss every prefix cache; synthetic prompts
+    /// get a unique prefix instead of the shared one.
     pub cache_bust: bool,
     /// Seed of those texts; None: the seed of the run.
     pub cache_seed: Option<Seed>,
@@ -447,8 +448,8 @@ pub struct Prompt {
     pub text: String,
     /// The prompt as token ids, which are sent instead of the text.
     pub token_ids: Option<Vec<u32>>,
-    /// The message list, if the data has one; otherwise it is built from `text` and the system message. For a later turn, the
-    /// messages after the previous reply.
+    /// The message list, if the data has one; otherwise it is built from `text` and the system message. For a later
+    /// turn, the messages after the previous reply.
     pub messages: Option<Vec<Value>>,
     /// A complete request body, if the data has one; it replaces the template.
     pub body: Option<Map<String, Value>>,
@@ -456,10 +457,11 @@ pub struct Prompt {
     pub fields: Arc<Map<String, Value>>,
     /// The audio of the request, for an API that uploads it or has it in a message.
     pub audio: Option<AudioFile>,
-    /// Prompt tokens by the local tokenizer, including system message and chat template. None: not counted, or the prompt has
-    /// images.
+    /// Prompt tokens by the local tokenizer, including system message and chat template. None: not counted, or the
+    /// prompt has images.
     pub tokens: Option<u64>,
-    /// Tokens at the start of the prompt that earlier requests contain, so that an unlimited prefix cache has them. None: not known.
+    /// Tokens at the start of the prompt that earlier requests contain, so that an unlimited prefix cache has them.
+    /// None: not known.
     pub cacheable_tokens: Option<u64>,
     /// The counts are by the built-in approximate tokenizer.
     pub approximate: bool,
@@ -475,8 +477,8 @@ pub struct Prompt {
     pub group: Option<String>,
     /// The system message from this turn on, if the data sets one.
     pub system: Option<String>,
-    /// Time between the end of the last turn that it awaits and its send time, if the data sets it: think time, or the run time of
-    /// a tool.
+    /// Time between the end of the last turn that it awaits and its send time, if the data sets it: think time, or
+    /// the run time of a tool.
     pub wait: Option<Nanos>,
     /// The turns that it depends on. None: it continues the turn before it in the session.
     pub links: Option<Box<TurnLinks>>,
@@ -512,11 +514,12 @@ pub struct AudioFile {
     pub duration: Option<Nanos>,
 }
 
-/// The turns of a session that a turn depends on, by their index in the session. Each is less than the index of the turn, so
-/// that a graph of turns has no cycle.
+/// The turns of a session that a turn depends on, by their index in the session. Each is less than the index of the
+/// turn, so that a graph of turns has no cycle.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TurnLinks {
-    /// The turn whose history and reply it continues. None: it begins a history of its own, such as that of a sub-agent.
+    /// The turn whose history and reply it continues. None: it begins a history of its own, such as that of a
+    /// sub-agent.
     pub continues: Option<u32>,
     /// Further turns whose end it awaits.
     pub after: Vec<u32>,
@@ -533,9 +536,9 @@ pub struct ReplySlot {
     pub turn: u32,
 }
 
-/// A session: a graph of turns, in an order in which each comes after those that it depends on. Only the first turn depends on
-/// none. The simplest case is a conversation, in which each turn continues the one before it. A dataset without conversations has
-/// one turn per session.
+/// A session: a graph of turns, in an order in which each comes after those that it depends on. Only the first turn
+/// depends on none. The simplest case is a conversation, in which each turn continues the one before it. A dataset
+/// without conversations has one turn per session.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Session {
     /// The turns, or the first one where the dataset writes each later turn when it is due.
@@ -599,7 +602,7 @@ impl Session {
     }
 }
 
-/// For each turn of a session, and then for each joint, the turns and joints whose end it awaits. A joint is not sent: it ends when
-/// all that it awaits has ended. Turns that await the same many others await a joint of these instead, so that a session of n
-/// turns has O(n) links.
+/// For each turn of a session, and then for each joint, the turns and joints whose end it awaits. A joint is not
+/// sent: it ends when all that it awaits has ended. Turns that await the same many others await a joint of these
+/// instead, so that a session of n turns has O(n) links.
 pub type TurnDependencies = Arc<[Box<[u32]>]>;

@@ -1,7 +1,7 @@
 //! Random quantities of a scenario: lengths in tokens, and times in nanoseconds.
 //!
-//! One type serves both, so that the same words work wherever a scenario draws a value. Bounds truncate: values follow the distribution
-//! on condition that they are within the bounds; no value is moved to a bound.
+//! One type serves both, so that the same words work wherever a scenario draws a value. Bounds truncate: values
+//! follow the distribution on condition that they are within the bounds; no value is moved to a bound.
 
 use crate::stage::six_digits;
 use crate::stats::distributions::{density, probability, score};
@@ -14,9 +14,11 @@ use std::sync::Arc;
 /// More tokens than any context has: a limit for lengths in scenarios.
 pub const MAX_TOKENS: u64 = 10_000_000;
 
-/// Minimum share of a distribution within its bounds: below it, the inverse of the distribution function loses its digits.
+/// Minimum share of a distribution within its bounds: below it, the inverse of the distribution function loses its
+/// digits.
 const MIN_MASS: f64 = 1e-9;
-/// Lengths up to this one are summed one by one for a mean; beyond it the rounding to whole tokens no longer changes the mean.
+/// Lengths up to this one are summed one by one for a mean; beyond it the rounding to whole tokens no longer changes
+/// the mean.
 const SUMMED_TOKENS: u32 = 1024;
 
 /// A distribution of values in tokens or nanoseconds.
@@ -278,8 +280,8 @@ impl Distribution {
         }
     }
 
-    /// Inversion of the distribution function between the bounds (Devroye, "Non-uniform random variate generation", 1986, II.2.1). It
-    /// works with P(X > x) in the upper half, where 1 - P(X <= x) would lose digits.
+    /// Inversion of the distribution function between the bounds (Devroye, "Non-uniform random variate generation",
+    /// 1986, II.2.1). It works with P(X > x) in the upper half, where 1 - P(X <= x) would lose digits.
     fn sample_within(&self, family: &Family, rng: &mut impl Rng) -> f64 {
         let above = (family.survival(self.min), family.survival(self.max));
         let value = if above.0 < 0.5 {
@@ -615,8 +617,8 @@ impl Family {
         }
     }
 
-    /// E[max(X - x, 0)], the integral of P(X > t) from x on: the stop-loss transform of actuarial science (Klugman, Panjer and Willmot,
-    /// "Loss Models", 4th ed., 2012, ch. 3 and appendix A).
+    /// E[max(X - x, 0)], the integral of P(X > t) from x on: the stop-loss transform of actuarial science (Klugman,
+    /// Panjer and Willmot, "Loss Models", 4th ed., 2012, ch. 3 and appendix A).
     fn excess(&self, x: f64) -> f64 {
         if x == f64::INFINITY {
             return 0.0;
@@ -704,7 +706,8 @@ fn round_length(length: f64) -> u64 {
     length.round().max(1.0) as u64
 }
 
-/// The mean of max(1, round(X)): 1 + Σ P(X >= k + 1/2) over k >= 1, of which the terms beyond [`SUMMED_TOKENS`] are the integral.
+/// The mean of max(1, round(X)): 1 + Σ P(X >= k + 1/2) over k >= 1, of which the terms beyond [`SUMMED_TOKENS`] are
+/// the integral.
 fn mean_rounded(survival: impl Fn(f64) -> f64, area: impl Fn(f64) -> f64) -> f64 {
     let summed: f64 = (1..SUMMED_TOKENS)
         .map(|length| survival(f64::from(length) + 0.5))
@@ -719,8 +722,9 @@ fn normal_below(x: f64, mean: f64, sd: f64) -> f64 {
     probability((x - mean) / sd)
 }
 
-/// Mean and standard deviation of the logarithms, from the mean m and standard deviation s of the values: σ² = ln(1 + s²/m²),
-/// µ = ln m − σ²/2 (Johnson, Kotz and Balakrishnan, "Continuous Univariate Distributions", vol. 1, ch. 14, solved for µ and σ).
+/// Mean and standard deviation of the logarithms, from the mean m and standard deviation s of the values: σ² = ln(1 +
+/// s²/m²), µ = ln m − σ²/2 (Johnson, Kotz and Balakrishnan, "Continuous Univariate Distributions", vol. 1, ch. 14,
+/// solved for µ and σ).
 fn lognormal(mean: f64, sd: f64) -> (f64, f64) {
     let variance = (1.0 + (sd / mean).powi(2)).ln();
     (mean.ln() - variance / 2.0, variance.sqrt())

@@ -24,8 +24,8 @@ impl EarlyStop {
         !matches!(self, EarlyStop::Saturated(_))
     }
 
-    /// The early stop as it applies to a stage that lasts until `until`: None if the stage was over before. A failed objective is
-    /// one of the case, not of the stage.
+    /// The early stop as it applies to a stage that lasts until `until`: None if the stage was over before. A failed
+    /// objective is one of the case, not of the stage.
     pub fn within(&self, until: Nanos) -> Option<EarlyStop> {
         let over = |at_s: f64| until.secs() <= at_s;
         match self {
@@ -177,8 +177,8 @@ impl fmt::Display for Saturated {
         } = self;
         write!(
             f,
-            "saturated at {from_s:.1} s: in-flight requests grew by {in_flight_slope:.3}/s and TTFT by {ttft_slope:.1} ms/s; \
-             sending stopped at {at_s:.1} s"
+            "saturated at {from_s:.1} s: in-flight requests grew by {in_flight_slope:.3}/s and \
+             TTFT by {ttft_slope:.1} ms/s; sending stopped at {at_s:.1} s"
         )
     }
 }
@@ -217,7 +217,8 @@ mod tests {
             at_s: 6.14,
             why,
         };
-        let known = "target lost after 3.1 s: 127.0.0.1:8000: connection refused (for 3.1 s, then a last attempt failed too)";
+        let known = "target lost after 3.1 s: 127.0.0.1:8000: connection refused (for 3.1 s, then \
+        a last attempt failed too)";
         assert_eq!(lost.to_string(), known);
         assert_eq!(
             EarlyStop::TargetLost(lost.clone()).within(Nanos::from_millis(6000)),

@@ -88,8 +88,8 @@ impl Endpoints {
     }
 }
 
-/// Names of URLs: host and port; the URL without its secrets where several have the same host and port; with a number where these
-/// are equal, too.
+/// Names of URLs: host and port; the URL without its secrets where several have the same host and port; with a number
+/// where these are equal, too.
 fn names(urls: &[String]) -> Vec<Arc<str>> {
     let hosts: Vec<String> = urls.iter().map(|url| host_and_port(url)).collect();
     let is_unique = |host: &String| hosts.iter().filter(|other| *other == host).count() == 1;
@@ -147,8 +147,8 @@ pub fn is_loopback(host: &str) -> bool {
     }
 }
 
-/// Selects the URL of each request of a round. It depends on the number of the request alone, so it is the same for any number of
-/// workers and shards.
+/// Selects the URL of each request of a round. It depends on the number of the request alone, so it is the same for
+/// any number of workers and shards.
 #[derive(Clone, Copy, Debug)]
 pub struct EndpointSelector {
     count: u64,

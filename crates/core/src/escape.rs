@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Whether a terminal interprets the character: control characters except line feed and tab, and bidirectional controls.
+/// Whether a terminal interprets the character: control characters except line feed and tab, and bidirectional
+/// controls.
 pub fn is_terminal_control(c: char) -> bool {
     is_bidi_control(c) || c.is_control() && !matches!(c, '\n' | '\t')
 }

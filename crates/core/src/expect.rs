@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
 
-/// The checks of an answer. `json_schema`, `regex`, `repetition` and `language` are about its format, `equals` and `contains`
-/// about its truth, and `tool_call` about both.
+/// The checks of an answer. `json_schema`, `regex`, `repetition` and `language` are about its format, `equals` and
+/// `contains` about its truth, and `tool_call` about both.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Expect {
     /// The answer is JSON that is valid against this schema.
@@ -229,9 +229,10 @@ impl FailedCheck {
 /// Words of a sequence in [`repetition`].
 pub const REPEATED_WORDS: usize = 4;
 
-/// The share of the sequences of four consecutive words that occurred before in the text, 0..=1: the measure seq-rep-4 of Welleck
-/// et al., "Neural Text Generation with Unlikelihood Training", ICLR 2020, `1 − distinct 4-grams / 4-grams`, with words in place
-/// of tokens. Words are separated by white space. None for a text of fewer than four words.
+/// The share of the sequences of four consecutive words that occurred before in the text, 0..=1: the measure
+/// seq-rep-4 of Welleck et al., "Neural Text Generation with Unlikelihood Training", ICLR 2020, `1 − distinct 4-grams
+/// / 4-grams`, with words in place of tokens. Words are separated by white space. None for a text of fewer than four
+/// words.
 pub fn repetition(text: &str) -> Option<f64> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let sequences = words

@@ -1,6 +1,7 @@
 //! Finish reasons of replies, and the words of different servers for the same reason.
 
-/// Words for the same reason, each list after the word of OpenAI's chat API. Upper and lower case, `-` and `_` are equal.
+/// Words for the same reason, each list after the word of OpenAI's chat API. Upper and lower case, `-` and `_` are
+/// equal.
 const SAME_REASON: [&[&str]; 4] = [
     &[
         "length",
@@ -34,7 +35,8 @@ const SAME_REASON: [&[&str]; 4] = [
 /// The selector of replies that end at a limit of their length.
 pub const LENGTH: &str = "length";
 
-/// Whether a selector matches a finish reason as the server sent it: the same word, or one of OpenAI's words for the same reason.
+/// Whether a selector matches a finish reason as the server sent it: the same word, or one of OpenAI's words for the
+/// same reason.
 pub fn matches(selector: &str, reason: &str) -> bool {
     let plain = || reason.to_lowercase().replace('-', "_");
     selector == reason

@@ -1,7 +1,8 @@
 //! The runs of a folder as series per case and metric, with the changes of their level.
 //!
-//! The rate of false alarms is that of the page: with S series, each is tested for changes at `alpha ÷ 2 ÷ S` and its latest runs
-//! at the same level (Bonferroni), so that a page of runs without any change has an alarm with a probability of at most `alpha`.
+//! The rate of false alarms is that of the page: with S series, each is tested for changes at `alpha ÷ 2 ÷ S` and its
+//! latest runs at the same level (Bonferroni), so that a page of runs without any change has an alarm with a
+//! probability of at most `alpha`.
 
 use crate::baseline::MIN_RUNS_FOR_SPREAD;
 use crate::compare::Measure;
@@ -315,8 +316,8 @@ impl Series {
         levels
     }
 
-    /// The least standard deviation of a share of requests in the latest run: that of a binomial count with the rate of all runs.
-    /// Without it, a first failed request after many runs without any would be a change.
+    /// The least standard deviation of a share of requests in the latest run: that of a binomial count with the rate
+    /// of all runs. Without it, a first failed request after many runs without any would be a change.
     fn least_noise(&self, valid: &[Point]) -> f64 {
         if !self.measure.metric.is_request_share() {
             return 0.0;
@@ -614,7 +615,8 @@ pub(crate) mod tests {
         let is_regression = |later: usize| with_later(later).is_regression();
         assert!(is_regression(0) && is_regression(3), "the latest five runs");
         assert!(!is_regression(6));
-        // Five runs of the new work are too few for a test; those of the old one count towards the rate of false alarms.
+        // Five runs of the new work are too few for a test; those of the old one count towards the rate of false
+        // alarms.
         let untested = with_later(5);
         assert!(!untested.tests_latest() && untested.tested == 2);
         assert!(with_later(6).tests_latest() && with_later(6).tested == 4);

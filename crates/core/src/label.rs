@@ -40,8 +40,8 @@ impl Scalar {
         }
     }
 
-    /// Whether the value meets a condition: an equal value, where numbers compare by value; a band such as `64..256` or `>= 64`; or
-    /// a text in which `*` stands for any characters.
+    /// Whether the value meets a condition: an equal value, where numbers compare by value; a band such as `64..256`
+    /// or `>= 64`; or a text in which `*` stands for any characters.
     pub fn meets(&self, condition: &Scalar) -> bool {
         let same_number = || self.number().is_some() && self.number() == condition.number();
         if self == condition || same_number() || self.to_string() == condition.to_string() {
@@ -68,7 +68,8 @@ pub fn per_second(text: &str) -> Option<f64> {
     Some(number.trim().parse::<f64>().ok()? / known?.1)
 }
 
-/// The one text of a rate: in the first unit in which it has at most six digits, else per second. So `1.0/s` and `60/m` are `1/s`.
+/// The one text of a rate: in the first unit in which it has at most six digits, else per second. So `1.0/s` and
+/// `60/m` are `1/s`.
 pub fn rate_text(per_second: f64) -> String {
     let text = |(unit, seconds): &(&str, f64)| {
         let number = per_second * seconds;

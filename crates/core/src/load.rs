@@ -195,8 +195,8 @@ impl Shape {
         self.users() == Some(0) || self.end().and_then(|end| self.expected(end)) == Some(0.0)
     }
 
-    /// The load as one number (users, arrivals per second, or the speed of a trace), and the name of that quantity. None if it
-    /// varies.
+    /// The load as one number (users, arrivals per second, or the speed of a trace), and the name of that quantity.
+    /// None if it varies.
     pub fn size(&self) -> (Option<f64>, &'static str) {
         match self {
             Shape::Closed { users } | Shape::Static { batch: users } => {
@@ -300,7 +300,8 @@ pub enum AtLimit {
     Hold,
 }
 
-/// The load of a case. At least one of `requests`, `turn_limit`, `duration` and stages is set; the first one reached ends it.
+/// The load of a case. At least one of `requests`, `turn_limit`, `duration` and stages is set; the first one reached
+/// ends it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Load {
     /// Shape.
@@ -321,7 +322,8 @@ pub struct Load {
     pub stop_when_saturated: bool,
     /// Closed loop: users start evenly spaced over this span, the first at zero.
     pub spread: Nanos,
-    /// Closed loop of sessions: longest time without a request in flight; the think times of all sessions then end earlier.
+    /// Closed loop of sessions: longest time without a request in flight; the think times of all sessions then end
+    /// earlier.
     pub max_idle: Option<Nanos>,
 }
 
@@ -345,10 +347,10 @@ impl Load {
         self.requests.into_iter().chain(self.turn_limit).min()
     }
 
-    /// Whether unmeasured requests follow the measured ones until the last of these has ended. Without them the last requests of an
-    /// open loop meet a server that gets emptier, and so do the last turns of sessions. The users of single requests need none: the
-    /// throughput window ends before the first of them is idle. `sessions`: whether the case has sessions of several turns; a
-    /// duration cuts them.
+    /// Whether unmeasured requests follow the measured ones until the last of these has ended. Without them the last
+    /// requests of an open loop meet a server that gets emptier, and so do the last turns of sessions. The users of
+    /// single requests need none: the throughput window ends before the first of them is idle. `sessions`: whether
+    /// the case has sessions of several turns; a duration cuts them.
     pub fn cools_down(&self, sessions: bool) -> bool {
         let is_cut = sessions && (self.sending_duration().is_some() || self.turn_limit.is_some());
         let has_more = match self.shape {

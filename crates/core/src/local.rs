@@ -35,8 +35,8 @@ pub enum Dtype {
     Bf16,
 }
 
-/// Settings of a local model. Its source is the target's model: a Hugging Face folder or hub name, a GGUF file, or `random:tiny`,
-/// whose weights are random.
+/// Settings of a local model. Its source is the target's model: a Hugging Face folder or hub name, a GGUF file, or
+/// `random:tiny`, whose weights are random.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Local {
     /// Device.

@@ -146,8 +146,8 @@ pub struct Part {
     /// Startup time of the managed server that the round ran on, even if it was started for an earlier round.
     #[serde(default)]
     pub served_ready: Option<Nanos>,
-    /// Number of the managed server's start that the round ran on, from 1 over the run; None without a managed server, and in
-    /// older runs.
+    /// Number of the managed server's start that the round ran on, from 1 over the run; None without a managed
+    /// server, and in older runs.
     #[serde(default)]
     pub server_start: Option<u32>,
     /// How the managed server exited by itself, if it did.
@@ -264,7 +264,8 @@ pub struct Stall {
     pub to: u64,
     /// CPU time of the thread up to the end of the stall, in which it may have read waiting data.
     pub busy: u64,
-    /// CPU time from the end of the stall to the first tick that was on time, in which it may still have read waiting data.
+    /// CPU time from the end of the stall to the first tick that was on time, in which it may still have read waiting
+    /// data.
     pub after: u64,
 }
 

@@ -64,7 +64,8 @@ pub enum Requires {
     Held,
 }
 
-/// How delays of the load generator change a value. The self-audit decides by it which verdicts such delays could have flipped.
+/// How delays of the load generator change a value. The self-audit decides by it which verdicts such delays could
+/// have flipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sensitivity {
     /// From the scheduled time: late timestamps and send delays make it longer, never shorter.
@@ -84,7 +85,8 @@ pub enum Sensitivity {
 }
 
 macro_rules! metrics {
-    ($($(#[doc = $doc:literal])* $variant:ident $name:literal $column:literal $unit:ident $per:ident $needs:ident $sensitivity:ident $higher:literal;)*) => {
+    ($($(#[doc = $doc:literal])* $variant:ident $name:literal $column:literal
+        $unit:ident $per:ident $needs:ident $sensitivity:ident $higher:literal;)*) => {
         /// A metric, by its name in SLOs, columns and reports.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         pub enum Metric { $($(#[doc = $doc])* #[serde(rename = $name)] $variant,)* }
@@ -100,7 +102,9 @@ macro_rules! metrics {
             pub fn column(self) -> &'static str { match self { $(Metric::$variant => $column,)* } }
 
             /// The definition in a sentence.
-            pub fn definition(self) -> &'static str { match self { $(Metric::$variant => concat!($($doc),*).trim_ascii(),)* } }
+            pub fn definition(self) -> &'static str {
+                match self { $(Metric::$variant => concat!($($doc),*).trim_ascii(),)* }
+            }
 
             /// The unit.
             pub fn unit(self) -> Unit { match self { $(Metric::$variant => Unit::$unit,)* } }
@@ -112,7 +116,9 @@ macro_rules! metrics {
             pub fn needs(self) -> Requires { match self { $(Metric::$variant => Requires::$needs,)* } }
 
             /// How delays of the load generator change the value.
-            pub fn sensitivity(self) -> Sensitivity { match self { $(Metric::$variant => Sensitivity::$sensitivity,)* } }
+            pub fn sensitivity(self) -> Sensitivity {
+                match self { $(Metric::$variant => Sensitivity::$sensitivity,)* }
+            }
 
             /// Whether a higher value is better, so that low percentiles are the bad tail.
             pub fn higher_is_better(self) -> bool { match self { $(Metric::$variant => $higher,)* } }
@@ -125,7 +131,8 @@ metrics! {
     Ttft "ttft" "ttft_ms" Millis Request Stream Latency false;
     /// first_token − sent.
     TtftService "ttft_service" "ttft_service_ms" Millis Request Stream Service false;
-    /// First token that is not reasoning − intended, for replies with reasoning. A reply of reasoning alone exceeds any limit.
+    /// First token that is not reasoning − intended, for replies with reasoning. A reply of reasoning alone exceeds
+    /// any limit.
     TimeToFirstAnswer "time_to_first_answer" "time_to_first_answer_ms" Millis Request Reasoning Latency false;
     /// First token that is not reasoning − first reasoning token, for replies whose reasoning is streamed.
     ReasoningTime "reasoning_time" "reasoning_time_ms" Millis Request Reasoning Pace false;
@@ -165,7 +172,8 @@ metrics! {
     ReplacementShare "replacement_share" "replacement_share" Share Request Nothing Fixed false;
     /// Prompt tokens from the server's cache.
     CachedTokens "cached_tokens" "cached_tokens" Tokens Request Nothing Fixed true;
-    /// Prompt tokens that an unlimited prefix cache would have: those of the history in its session, or a prefix shared by the dataset.
+    /// Prompt tokens that an unlimited prefix cache would have: those of the history in its session, or a prefix
+    /// shared by the dataset.
     CacheableTokens "cacheable_tokens" "cacheable_tokens" Tokens Request Tokenizer Fixed true;
     /// prompt_tokens / ttft_service.
     PrefillTps "prefill_tps" "prefill_tps" TokensPerSecond Request Stream Service true;
@@ -218,7 +226,8 @@ metrics! {
     /// session_throughput × 3600.
     SessionsPerHour "sessions_per_hour" "sessions_per_hour" SessionsPerHour Case Turns Throughput true;
     /// sessions_per_hour / target.gpus.
-    SessionsPerHourPerGpu "sessions_per_hour_per_gpu" "sessions_per_hour_per_gpu" SessionsPerHour Case Turns Throughput true;
+    SessionsPerHourPerGpu "sessions_per_hour_per_gpu" "sessions_per_hour_per_gpu"
+        SessionsPerHour Case Turns Throughput true;
     /// Output tokens of ok requests that arrived in the throughput window / its length.
     OutputTps "output_tps" "output_tps" TokensPerSecond Case Nothing Throughput true;
     /// Prompt tokens of ok requests whose first token arrived in the throughput window / its length.
@@ -238,9 +247,11 @@ metrics! {
     /// total_tps / target.gpus.
     TotalTpsPerGpu "total_tps_per_gpu" "total_tps_per_gpu" TokensPerSecond Case Gpus Throughput true;
     /// target.cost per hour / (input_tps × 3600) × 1,000,000.
-    CostPerMillionInputTokens "cost_per_million_input_tokens" "cost_per_million_input_tokens" Cost Case Cost Throughput false;
+    CostPerMillionInputTokens "cost_per_million_input_tokens" "cost_per_million_input_tokens"
+        Cost Case Cost Throughput false;
     /// target.cost per hour / (billed_tps × 3600) × 1,000,000.
-    CostPerMillionOutputTokens "cost_per_million_output_tokens" "cost_per_million_output_tokens" Cost Case Cost Throughput false;
+    CostPerMillionOutputTokens "cost_per_million_output_tokens" "cost_per_million_output_tokens"
+        Cost Case Cost Throughput false;
     /// target.cost per hour / (billed_total_tps × 3600) × 1,000,000.
     CostPerMillionTokens "cost_per_million_tokens" "cost_per_million_tokens" Cost Case Cost Throughput false;
     /// target.cost per hour / (request_throughput × 3600) × 1,000.
@@ -263,17 +274,20 @@ metrics! {
     ValidRate "valid_rate" "valid_rate" Share Case AnswerFormat Fixed true;
     /// Answers that match every truth (`request.expect`) / answers with a truth, over ok requests.
     MatchRate "match_rate" "match_rate" Share Case AnswerTruth Fixed true;
-    /// Answers of exactly `max_tokens` tokens / answers with a token count whose request asks for that length, over ok requests.
+    /// Answers of exactly `max_tokens` tokens / answers with a token count whose request asks for that length, over
+    /// ok requests.
     LengthExact "length_exact" "length_exact" Share Case AnswerLength Fixed true;
     /// Output tokens of ok requests of the endpoint that generated most / mean over the endpoints of the target.
     EndpointImbalance "endpoint_imbalance" "endpoint_imbalance" Count Case Endpoints Fixed false;
-    /// Output tokens of ok requests of the replica that generated most / mean over the replicas that answered, by the first of target.keep_headers.
+    /// Output tokens of ok requests of the replica that generated most / mean over the replicas that answered, by the
+    /// first of target.keep_headers.
     ReplicaImbalance "replica_imbalance" "replica_imbalance" Count Case KeptHeaders Fixed false;
     /// Ok requests that meet every per-request limit and ended in the throughput window / its length.
     GoodputRate "goodput_rate" "goodput_rate" RequestsPerSecond Case Nothing Throughput true;
     /// Prompt tokens from the server's cache / prompt tokens, over ok requests; as reported by the server.
     CachedShare "cached_share" "cached_share" Share Case Nothing Fixed true;
-    /// cacheable_tokens / prompt tokens by the local tokenizer, over ok requests: the cached_share that the data allows.
+    /// cacheable_tokens / prompt tokens by the local tokenizer, over ok requests: the cached_share that the data
+    /// allows.
     CacheableShare "cacheable_share" "cacheable_share" Share Case Tokenizer Fixed true;
     /// Ready − process start of the managed server; mean over its starts.
     Startup "startup" "startup_s" Seconds Case ManagedServer Fixed false;
@@ -288,7 +302,8 @@ metrics! {
     /// Length of the throughput window: without ramp-up and drain.
     ThroughputWindow "throughput_window" "throughput_window_s" Seconds Case Nothing Fixed true;
     /// All ok requests / the measured window, its drain included.
-    RequestThroughputWithDrain "request_throughput_with_drain" "request_throughput_with_drain" RequestsPerSecond Case Nothing Fixed true;
+    RequestThroughputWithDrain "request_throughput_with_drain" "request_throughput_with_drain"
+        RequestsPerSecond Case Nothing Fixed true;
     /// Output tokens of all ok requests / the measured window, its drain included.
     OutputTpsWithDrain "output_tps_with_drain" "output_tps_with_drain" TokensPerSecond Case Nothing Fixed true;
     /// Prompt and output tokens of all ok requests / the measured window, its drain included.
@@ -344,8 +359,8 @@ impl Metric {
         }
     }
 
-    /// The throughput that a cost is inversely proportional to, and the amount whose cost it is: 1,000,000 tokens; None for other
-    /// metrics.
+    /// The throughput that a cost is inversely proportional to, and the amount whose cost it is: 1,000,000 tokens;
+    /// None for other metrics.
     pub fn cost_basis(self) -> Option<(Metric, f64)> {
         match self {
             Metric::CostPerMillionInputTokens => Some((Metric::InputTps, 1e6)),
@@ -418,8 +433,8 @@ impl Stat {
             "sd" => Some(Stat::Sd),
             _ => {
                 let digits = name.strip_prefix('p')?;
-                // The decimal point is moved in the text, because 99.9 / 100 is not 0.999 in binary and would shift a rank by
-                // one.
+                // The decimal point is moved in the text, because 99.9 / 100 is not 0.999 in binary and would shift a
+                // rank by one.
                 let plain = digits.starts_with(|c: char| c.is_ascii_digit())
                     && digits.chars().all(|c| c.is_ascii_digit() || c == '.');
                 let share: f64 = format!("{digits}e-2").parse().ok().filter(|_| plain)?;

@@ -15,7 +15,8 @@ pub enum Phase {
     /// Measured.
     #[default]
     Measured,
-    /// Sent after the measured ones, so that the server keeps its load until the last of them has ended; excluded from every metric.
+    /// Sent after the measured ones, so that the server keeps its load until the last of them has ended; excluded
+    /// from every metric.
     Cooldown,
 }
 
@@ -221,7 +222,8 @@ pub struct Usage {
     pub cached: Option<u64>,
 }
 
-/// Something about a reply that is not as its API describes it. Counts that cannot be true are corrected: none is stored as reported.
+/// Something about a reply that is not as its API describes it. Counts that cannot be true are corrected: none is
+/// stored as reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AnomalyKind {
@@ -395,8 +397,8 @@ pub struct Playback {
 pub struct Timeline {
     /// Open loop: the scheduled time. Closed loop: when the user became free.
     pub intended: Nanos,
-    /// Just before the first attempt was written to an open connection, or before a connection was opened for it; None: never
-    /// sent.
+    /// Just before the first attempt was written to an open connection, or before a connection was opened for it;
+    /// None: never sent.
     pub sent: Option<Nanos>,
     /// The same for the last attempt, if there were several.
     pub last_sent: Option<Nanos>,
@@ -404,13 +406,14 @@ pub struct Timeline {
     pub headers: Option<Nanos>,
     /// First byte of the body, or first event of a stream.
     pub first_chunk: Option<Nanos>,
-    /// Every event with generated content, never decreasing. Equal timestamps are of bytes that arrived together. An event with
-    /// content of several choices is listed once per choice.
+    /// Every event with generated content, never decreasing. Equal timestamps are of bytes that arrived together. An
+    /// event with content of several choices is listed once per choice.
     #[serde(with = "stamps_as_gaps")]
     pub tokens: Vec<Nanos>,
     /// The choice index of each event; empty if all belong to choice 0.
     pub choices: Vec<u32>,
-    /// The number of tokens in each event, by the running count of the server or by the local tokenizer; empty if neither is known.
+    /// The number of tokens in each event, by the running count of the server or by the local tokenizer; empty if
+    /// neither is known.
     pub weights: Vec<u32>,
     /// Number of token events before the first one with non-reasoning content.
     pub reasoning: u32,
@@ -418,8 +421,8 @@ pub struct Timeline {
     pub end: Nanos,
 }
 
-/// Stores timestamps as differences: in the journal a gap below 2 ms takes 3 bytes and one below 268 ms takes 4, while a
-/// timestamp an hour into a run takes 6. Differences wrap, so any list is restored exactly.
+/// Stores timestamps as differences: in the journal a gap below 2 ms takes 3 bytes and one below 268 ms takes 4,
+/// while a timestamp an hour into a run takes 6. Differences wrap, so any list is restored exactly.
 mod stamps_as_gaps {
     use super::Nanos;
     use serde::{Deserialize, Deserializer, Serializer};
@@ -448,10 +451,12 @@ mod stamps_as_gaps {
 
 /// One finished request, successful or failed.
 ///
-/// The journal stores this type and its field types by field order, without names: any change needs a new journal version.
+/// The journal stores this type and its field types by field order, without names: any change needs a new journal
+/// version.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Request number in the case, warm-up included, shared by the turns of a session; seed and number determine the request.
+    /// Request number in the case, warm-up included, shared by the turns of a session; seed and number determine the
+    /// request.
     pub seq: u64,
     /// Turn in the session, from 0.
     pub turn: u32,
@@ -495,11 +500,11 @@ pub struct Outcome {
     pub request_id: Option<String>,
     /// Success or failure.
     pub end: Result<Finish, Failure>,
-    /// The name of the URL that it was sent to; None if the target has one URL, or if it was not sent. Journals of version 6 end
-    /// before it.
+    /// The name of the URL that it was sent to; None if the target has one URL, or if it was not sent. Journals of
+    /// version 6 end before it.
     pub endpoint: Option<Arc<str>>,
-    /// When `max_in_flight` let it pass, if that holds requests: `intended` if it was not held; of a request that was never sent, when
-    /// it stopped to wait. None: requests are not held. Journals of version 7 end before it.
+    /// When `max_in_flight` let it pass, if that holds requests: `intended` if it was not held; of a request that was
+    /// never sent, when it stopped to wait. None: requests are not held. Journals of version 7 end before it.
     pub held_until: Option<Nanos>,
     /// The response headers of `target.keep_headers`, each as a line `name: value`; None without any of them.
     pub kept_headers: Option<Arc<str>>,
@@ -507,7 +512,8 @@ pub struct Outcome {
     pub first_turn: u32,
     /// Tokens at the start of the prompt that earlier requests contain, by the local tokenizer.
     pub cacheable_tokens: Option<u64>,
-    /// Of the turn that ends a session whose turns all succeeded: the time from the first send of a measured turn to the last end.
+    /// Of the turn that ends a session whose turns all succeeded: the time from the first send of a measured turn to
+    /// the last end.
     pub session_duration: Option<Nanos>,
     /// What the checks of `request.expect` found; None if there are none, or if the request failed.
     pub answer: Option<Box<CheckedAnswer>>,

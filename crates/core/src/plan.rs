@@ -334,7 +334,8 @@ pub struct Plan {
     pub halving: Option<HalvingSpec>,
     /// Number of rounds per case; the rounds of all cases are interleaved.
     pub rounds: u32,
-    /// Whether every second round runs the cases in reverse order, so that a drift of the machine cancels in pairs of cases.
+    /// Whether every second round runs the cases in reverse order, so that a drift of the machine cancels in pairs of
+    /// cases.
     pub alternate: bool,
     /// Pause between cases.
     pub pause: Nanos,
@@ -352,7 +353,8 @@ pub struct Plan {
     pub secrets: Arc<[Secret]>,
 }
 
-/// The cases of a plan that run. Each text is a part of a case id, or conditions on labels: `variant=mtp3,concurrency=8..64`.
+/// The cases of a plan that run. Each text is a part of a case id, or conditions on labels:
+/// `variant=mtp3,concurrency=8..64`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CaseFilter {
@@ -385,7 +387,8 @@ impl CaseFilter {
     }
 }
 
-/// Whether a text names a case: by conditions on its labels, whose paths may be shortened to the last segment, or by a part of its id.
+/// Whether a text names a case: by conditions on its labels, whose paths may be shortened to the last segment, or by
+/// a part of its id.
 fn is_named(case: &Case, text: &str) -> bool {
     let condition = |part: &str| {
         let (name, wanted) = part.split_once('=')?;
@@ -411,8 +414,9 @@ pub struct PlannedRound {
 }
 
 impl Plan {
-    /// The rounds in the order in which they run. Cases alternate within a round, so that drift of the server affects all of them
-    /// alike; a managed server that is not restarted for each round runs all rounds of its cases before the next one starts.
+    /// The rounds in the order in which they run. Cases alternate within a round, so that drift of the server affects
+    /// all of them alike; a managed server that is not restarted for each round runs all rounds of its cases before
+    /// the next one starts.
     pub fn rounds_in_order(&self) -> Vec<PlannedRound> {
         let (kept, restarted): (Vec<_>, Vec<_>) =
             self.cases_by_server().into_iter().partition(|cases| {
@@ -449,7 +453,8 @@ impl Plan {
         a != b && rounds.is_sorted()
     }
 
-    /// The indexes of the cases, grouped by managed server in the order of its first case; one group of cases without one.
+    /// The indexes of the cases, grouped by managed server in the order of its first case; one group of cases without
+    /// one.
     fn cases_by_server(&self) -> Vec<Vec<usize>> {
         let mut groups: Vec<Vec<usize>> = Vec::new();
         for (index, case) in self.cases.iter().enumerate() {
@@ -466,8 +471,8 @@ impl Plan {
         groups
     }
 
-    /// Number of starts of managed servers, if none fails: the least, and the most where candidates of a search tie. A capacity
-    /// search counts the starts of one probe per search and rung.
+    /// Number of starts of managed servers, if none fails: the least, and the most where candidates of a search tie.
+    /// A capacity search counts the starts of one probe per search and rung.
     pub fn server_starts(&self) -> RangeInclusive<usize> {
         let Some(halving) = &self.halving else {
             let starts = self.starts_in_order();

@@ -153,8 +153,8 @@ impl Redactor {
                 .all(|keys| keys.hidden().next().is_none())
     }
 
-    /// The secrets to remove, longest first; of the obtained keys only those that match. Nothing is allocated without one: the
-    /// keys of a long run are many, and each response is checked.
+    /// The secrets to remove, longest first; of the obtained keys only those that match. Nothing is allocated without
+    /// one: the keys of a long run are many, and each response is checked.
     fn current(&self, matches: impl Fn(&Hidden) -> bool) -> Cow<'_, [Hidden]> {
         let obtained = self.obtained.iter().flat_map(ObtainedKeys::hidden);
         let encoded = |hidden: &Hidden| {
@@ -217,8 +217,8 @@ impl Redactor {
         }
     }
 
-    /// Removes the secrets from the string values of a JSON text. Numbers, keys and punctuation are unchanged, so that it still
-    /// parses.
+    /// Removes the secrets from the string values of a JSON text. Numbers, keys and punctuation are unchanged, so
+    /// that it still parses.
     pub fn redact_json(&self, text: &str) -> String {
         if self.is_empty() {
             return text.to_owned();

@@ -143,8 +143,8 @@ impl ShardRecord {
         }
     }
 
-    /// How far its requests may be from their scheduled times by the clock of shard 0, milliseconds. The start is corrected by an
-    /// offset that exceeds its bound.
+    /// How far its requests may be from their scheduled times by the clock of shard 0, milliseconds. The start is
+    /// corrected by an offset that exceeds its bound.
     pub fn skew_ms(&self) -> f64 {
         let uncorrected = if self.offset_ms.abs() <= self.bound_ms {
             self.offset_ms.abs()
@@ -643,14 +643,15 @@ pub struct RoundVariance {
     pub metric: Metric,
     /// The value of each round, in order and in the metric's unit; None for a round without it.
     pub rounds: Vec<Option<f64>>,
-    /// Standard deviation between the rounds: for a per-request metric, the part that the variation within rounds does not
-    /// explain; otherwise that of `rounds`. None for fewer than two rounds.
+    /// Standard deviation between the rounds: for a per-request metric, the part that the variation within rounds
+    /// does not explain; otherwise that of `rounds`. None for fewer than two rounds.
     pub between_sd: Option<f64>,
     /// Standard deviation within the rounds; None for a case-level metric.
     pub within_sd: Option<f64>,
     /// Trend from round to round; None for fewer than three rounds.
     pub over_rounds: Option<Change>,
-    /// Trend within the rounds, over all rounds; None for too few requests, a case-level metric, or a load that changes.
+    /// Trend within the rounds, over all rounds; None for too few requests, a case-level metric, or a load that
+    /// changes.
     pub over_time: Option<Change>,
     /// Number of requests.
     pub n: u64,
@@ -666,8 +667,8 @@ impl RoundVariance {
     pub const MAX_TIME_P_VALUE: f64 = 0.01;
     /// Minimum relative size of a reported trend.
     pub const LEAST: f64 = 0.02;
-    /// An effective sample size below this share of n is reported, from this number of requests on; with fewer it would often be
-    /// chance.
+    /// An effective sample size below this share of n is reported, from this number of requests on; with fewer it
+    /// would often be chance.
     pub const FEW: (f64, u64) = (0.5, 200);
 
     /// The trend between rounds, if it is to be reported.
@@ -700,8 +701,8 @@ impl Change {
 /// Data of the charts of one case, over measured requests. Its size is bounded, independent of the number of requests.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ChartData {
-    /// Percentile plots of TTFT, ITL, TPOT, NTPOT and E2E over ok requests: `(share, quantile)`, shares 0..1 denser towards 1,
-    /// quantiles by nearest rank; the last point is the maximum at `1 - 1/n`.
+    /// Percentile plots of TTFT, ITL, TPOT, NTPOT and E2E over ok requests: `(share, quantile)`, shares 0..1 denser
+    /// towards 1, quantiles by nearest rank; the last point is the maximum at `1 - 1/n`.
     pub spectra: BTreeMap<Metric, Series>,
     /// E2E latencies of ok requests over their scheduled time, first round.
     pub heat: Option<HeatMap>,

@@ -9,7 +9,8 @@ use crate::units::Nanos;
 use rand::Rng;
 use serde_json::{Map, Value};
 
-/// How responses of `api: custom` are read: RFC 9535 JSONPaths into each event of a stream, or into the response document.
+/// How responses of `api: custom` are read: RFC 9535 JSONPaths into each event of a stream, or into the response
+/// document.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Extract {
     /// Framing of the body; None: by its `content-type`.
@@ -41,7 +42,8 @@ pub enum Framing {
     Json,
     /// The bytes of audio.
     Audio {
-        /// Bytes per second of samples without a header; None: the body is not such samples, or their rate is not known.
+        /// Bytes per second of samples without a header; None: the body is not such samples, or their rate is not
+        /// known.
         samples_rate: Option<u32>,
     },
 }
@@ -132,7 +134,8 @@ pub enum ClientCancel {
 /// The request of a case: a template, and fields that complete it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RequestSpec {
-    /// The template as JSON, with `%m`, `%p` and `{{ … }}` unexpanded in its strings. None: the default body of the API.
+    /// The template as JSON, with `%m`, `%p` and `{{ … }}` unexpanded in its strings. None: the default body of the
+    /// API.
     pub template: Option<Value>,
     /// Request a stream.
     pub stream: bool,
@@ -200,7 +203,8 @@ pub struct PreparedRequest {
     pub headers: Vec<(String, String)>,
     /// The headers have an API key of the scenario, which replaces that of the target.
     pub own_key: bool,
-    /// Open loop: scheduled send time and phase. None in a closed loop, where both are known only when a user becomes free.
+    /// Open loop: scheduled send time and phase. None in a closed loop, where both are known only when a user becomes
+    /// free.
     pub due: Option<(Nanos, Phase)>,
     /// The requested model.
     pub model: String,
@@ -243,7 +247,8 @@ const MIN_EVENT_LIMIT: u64 = 200_000;
 pub const MAX_EVENTS_PER_TOKEN: u64 = 16;
 
 impl PreparedRequest {
-    /// The number of token events beyond which a reply is endless: [`MAX_EVENTS_PER_TOKEN`] for each token that it may have, and
+    /// The number of token events beyond which a reply is endless: [`MAX_EVENTS_PER_TOKEN`] for each token that it
+    /// may have, and
     /// [`MIN_EVENT_LIMIT`] at least.
     pub fn event_limit(&self) -> u64 {
         let tokens = self.max_tokens.unwrap_or(0);

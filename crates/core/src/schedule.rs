@@ -1,5 +1,5 @@
-//! The schedule of requests: arrival times, phases and quotas, computed from seeds. No clock and no runtime: the current time is
-//! an argument.
+//! The schedule of requests: arrival times, phases and quotas, computed from seeds. No clock and no runtime: the
+//! current time is an argument.
 
 use crate::load::{Load, Shape, Warmup};
 use crate::outcome::Phase;
@@ -46,8 +46,8 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The schedule of a load; None for a closed loop, which has no scheduled times. `logged` are the arrivals of a replay, never
-    /// decreasing.
+    /// The schedule of a load; None for a closed loop, which has no scheduled times. `logged` are the arrivals of a
+    /// replay, never decreasing.
     pub fn new(load: &Load, seed: Seed, logged: Option<&Arc<[Nanos]>>) -> Option<Schedule> {
         let arrivals: Box<dyn Iterator<Item = Nanos> + Send> = match &load.shape {
             // The arrivals of classes are those of a case.
@@ -99,7 +99,8 @@ impl Schedule {
         }
     }
 
-    /// The number of arrivals and the time of the last one. None without arrivals, or without an end: a burst without `requests`.
+    /// The number of arrivals and the time of the last one. None without arrivals, or without an end: a burst without
+    /// `requests`.
     pub fn extent(self) -> Option<(u64, Nanos)> {
         if self.load.shape == Shape::Burst && self.load.most_measured().is_none() {
             return None;
@@ -107,8 +108,8 @@ impl Schedule {
         self.last().map(|due| (due.seq + 1, due.at))
     }
 
-    /// The end of sending set by a duration, which starts at the end of the warm-up span, or at the first measured arrival after
-    /// warm-up requests.
+    /// The end of sending set by a duration, which starts at the end of the warm-up span, or at the first measured
+    /// arrival after warm-up requests.
     fn end(&self) -> Option<Nanos> {
         Some(self.measured_from? + self.load.duration?)
     }

@@ -46,7 +46,8 @@ const STEPS: f64 = 4.0;
 const SPARE_DIGITS: f64 = 2.0;
 
 impl SearchSpec {
-    /// The values that may be probed, ascending: logarithmic steps from the start to both ends, rounded for readability.
+    /// The values that may be probed, ascending: logarithmic steps from the start to both ends, rounded for
+    /// readability.
     pub fn grid(&self) -> Vec<f64> {
         let step = self.precision.ln_1p() / STEPS;
         let walk = |end: f64| {
@@ -162,10 +163,11 @@ pub enum LoadVerdict {
 pub struct Finding {
     /// A load whose own probes passed: the confirmed one, without convergence the greatest; None if there is none.
     pub answer: Option<f64>,
-    /// The next load above it that was probed and does not pass, else the upper end of the interval; without an answer, the least load that was probed.
-    /// None if the answer is the end of the range, and for a goodput search.
+    /// The next load above it that was probed and does not pass, else the upper end of the interval; without an
+    /// answer, the least load that was probed. None if the answer is the end of the range, and for a goodput search.
     pub above: Option<(f64, LoadVerdict)>,
-    /// The interval that contains the true maximum with probability `mass`; the lower end is None if possibly no load passes.
+    /// The interval that contains the true maximum with probability `mass`; the lower end is None if possibly no load
+    /// passes.
     pub interval: (Option<f64>, f64),
     /// Probability of the interval; None for a goodput search, whose interval is the remaining bracket.
     pub mass: Option<f64>,
@@ -175,8 +177,8 @@ pub struct Finding {
     pub converged: bool,
     /// Number of probes that confirmed the result.
     pub confirmed: u32,
-    /// A load that fails and a larger one that passes, both significantly: the server is not monotone, and there are several
-    /// pass/fail boundaries.
+    /// A load that fails and a larger one that passes, both significantly: the server is not monotone, and there are
+    /// several pass/fail boundaries.
     pub non_monotone: Option<(f64, f64)>,
 }
 
@@ -226,7 +228,8 @@ pub struct PlannedRung {
 }
 
 impl HalvingSpec {
-    /// The rungs for a number of candidates, each with the same part of the budget. The last has at most `factor` candidates.
+    /// The rungs for a number of candidates, each with the same part of the budget. The last has at most `factor`
+    /// candidates.
     pub fn rungs(&self, candidates: usize) -> Vec<PlannedRung> {
         let mut counts = vec![candidates];
         while let Some(count) = counts.last().filter(|count| **count > self.factor) {
@@ -365,8 +368,8 @@ pub struct SearchReport {
 }
 
 impl SearchReport {
-    /// The verdicts on the objectives that more load makes easier to meet, by the longest probe of the result. At any smaller load they
-    /// are worse. Empty without a result.
+    /// The verdicts on the objectives that more load makes easier to meet, by the longest probe of the result. At any
+    /// smaller load they are worse. Empty without a result.
     pub fn easier_objectives(&self) -> Vec<&Verdict> {
         // The throughput of a probe that stopped early is not that of its load.
         let of_result = self.probes.iter().filter(|probe| {

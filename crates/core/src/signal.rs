@@ -31,7 +31,9 @@ macro_rules! signals {
             pub fn name(self) -> &'static str { match self { $(Signal::$variant => $name,)* } }
 
             /// The definition in a sentence.
-            pub fn definition(self) -> &'static str { match self { $(Signal::$variant => concat!($($doc),*).trim_ascii(),)* } }
+            pub fn definition(self) -> &'static str {
+                match self { $(Signal::$variant => concat!($($doc),*).trim_ascii(),)* }
+            }
 
             /// The unit.
             pub fn unit(self) -> Unit { match self { $(Signal::$variant => Unit::$unit,)* } }

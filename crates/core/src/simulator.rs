@@ -3,8 +3,8 @@
 use crate::units::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// Parameters of the batching engine. One step lasts `alpha + beta × prefill tokens + gamma × decoding sequences + delta ×
-/// context tokens`, times a random jitter.
+/// Parameters of the batching engine. One step lasts `alpha + beta × prefill tokens + gamma × decoding sequences +
+/// delta × context tokens`, times a random jitter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Simulator {
     /// Time between the arrival of a request and its queueing, such as tokenization.
@@ -29,12 +29,13 @@ pub struct Simulator {
     pub block_tokens: u32,
     /// Output tokens of a request without `max_tokens`.
     pub default_output_tokens: u32,
-    /// Number of engines behind one address; each response of several names its engine in `x-inference-pod` and `x-session-token`.
+    /// Number of engines behind one address; each response of several names its engine in `x-inference-pod` and
+    /// `x-session-token`.
     pub replicas: u32,
     /// Faults.
     pub faults: Faults,
-    /// Prefix cache: full prompt blocks that an earlier prompt had too cost no prefill and are reported as cached tokens. Up to
-    /// `kv_blocks` blocks are kept, least recently used evicted first.
+    /// Prefix cache: full prompt blocks that an earlier prompt had too cost no prefill and are reported as cached
+    /// tokens. Up to `kv_blocks` blocks are kept, least recently used evicted first.
     pub prefix_cache: bool,
     /// Which answers are generated; None: random words up to the limit of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -46,8 +47,8 @@ pub struct Simulator {
 pub struct Answers {
     /// The text of a right answer.
     pub kind: AnswerKind,
-    /// Share of wrong answers, 0..=1, sampled from the seed and the request number. A wrong answer repeats one word, and is one
-    /// token shorter than the right one.
+    /// Share of wrong answers, 0..=1, sampled from the seed and the request number. A wrong answer repeats one word,
+    /// and is one token shorter than the right one.
     pub wrong: f64,
 }
 
@@ -85,8 +86,8 @@ impl Default for Simulator {
     }
 }
 
-/// Injected faults. Shares (0..=1) are of requests, sampled from the seed and the request number. A request gets at most one
-/// fault that makes it fail.
+/// Injected faults. Shares (0..=1) are of requests, sampled from the seed and the request number. A request gets at
+/// most one fault that makes it fail.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Faults {
     /// Share of requests answered with `error_status` and a JSON error body.

@@ -1,7 +1,7 @@
 //! Stages of a load that changes during a case.
 //!
-//! The rate of an open loop over time is r(t) ≥ 0. The area under it, Λ(t) = ∫₀ᵗ r(s) ds: is the expected number of arrivals up
-//! to t. For a stage of length d and 0 ≤ t ≤ d:
+//! The rate of an open loop over time is r(t) ≥ 0. The area under it, Λ(t) = ∫₀ᵗ r(s) ds: is the expected number of
+//! arrivals up to t. For a stage of length d and 0 ≤ t ≤ d:
 //!
 //! | course | r(t) | Λ(t) |
 //! |---|---|---|

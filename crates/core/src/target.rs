@@ -357,7 +357,8 @@ pub enum Readiness {
 pub enum Restart {
     /// Never: one start serves the run.
     Never,
-    /// For cases that need another command or environment: one start serves all rounds of the cases with the same server.
+    /// For cases that need another command or environment: one start serves all rounds of the cases with the same
+    /// server.
     #[default]
     Variant,
     /// For each round; the cases with the same server share it.
@@ -406,8 +407,8 @@ pub struct Startup {
     pub port_open: Option<Nanos>,
     /// Ready.
     pub ready: Nanos,
-    /// `ready` + (first token − sent) of the first answered request: the time to the first token without the load generator's
-    /// delay between readiness and sending.
+    /// `ready` + (first token − sent) of the first answered request: the time to the first token without the load
+    /// generator's delay between readiness and sending.
     pub first_token: Option<Nanos>,
 }
 

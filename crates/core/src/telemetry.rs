@@ -190,10 +190,11 @@ impl Source {
 
 /// One telemetry sample: a row of `telemetry.parquet`.
 ///
-/// A gauge is stored as its value, and a counter ([`Form::Rate`](crate::signal::Form::Rate)) as its count. A ratio is two
-/// counters, labelled `part` and `whole`, or one `value` if the source only has the quotient. A histogram is its cumulative
-/// buckets, labelled `le=BOUND` in the signal's unit (the last is `le=+Inf`), with `sum` and `count`; some sources only have
-/// these two. A value without a common name has the source's name and labels, and is stored when it changes.
+/// A gauge is stored as its value, and a counter ([`Form::Rate`](crate::signal::Form::Rate)) as its count. A ratio is
+/// two counters, labelled `part` and `whole`, or one `value` if the source only has the quotient. A histogram is its
+/// cumulative buckets, labelled `le=BOUND` in the signal's unit (the last is `le=+Inf`), with `sum` and `count`; some
+/// sources only have these two. A value without a common name has the source's name and labels, and is stored when it
+/// changes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TelemetrySample {
     /// Sample time, nanoseconds since the round's time zero; negative: before it.
@@ -202,7 +203,8 @@ pub struct TelemetrySample {
     pub source: Source,
     /// The name of a [`Signal`](crate::signal::Signal), or the source's metric name.
     pub name: Arc<str>,
-    /// Labels that distinguish it from others with the same name, [those of a worker](WorkerLabels) first; may be empty.
+    /// Labels that distinguish it from others with the same name, [those of a worker](WorkerLabels) first; may be
+    /// empty.
     pub labels: Arc<str>,
     /// GPU index, from 0.
     pub device: Option<u32>,
@@ -280,9 +282,9 @@ impl StatValue {
 }
 
 impl SignalStat {
-    /// A statistic; None if the signal does not have it. Quantiles of samples are by nearest rank. Quantiles of a histogram are
-    /// interpolated linearly within a bucket, like `histogram_quantile` of Prometheus; in the first and the last bucket only a
-    /// bound is known.
+    /// A statistic; None if the signal does not have it. Quantiles of samples are by nearest rank. Quantiles of a
+    /// histogram are interpolated linearly within a bucket, like `histogram_quantile` of Prometheus; in the first and
+    /// the last bucket only a bound is known.
     pub fn at(&self, stat: Stat) -> Option<StatValue> {
         match stat {
             Stat::Mean => self.mean.map(StatValue::Value),

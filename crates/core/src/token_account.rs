@@ -1,5 +1,5 @@
-//! The token counts of one reply, from the server's report, the local tokenizer and the events that arrived. Every figure about output
-//! tokens follows from it; docs/reference/metrics.md, "Tokens".
+//! The token counts of one reply, from the server's report, the local tokenizer and the events that arrived. Every
+//! figure about output tokens follows from it; docs/reference/metrics.md, "Tokens".
 
 use crate::report::TokenSource;
 
@@ -29,8 +29,9 @@ impl TokenAccount {
         })
     }
 
-    /// Output tokens that arrived, and the source of this count: `billed − hidden`. Without a usable report it is the count of the
-    /// tokenizer, or that of the events where the tokenizer finds fewer: an event carries at least one token.
+    /// Output tokens that arrived, and the source of this count: `billed − hidden`. Without a usable report it is the
+    /// count of the tokenizer, or that of the events where the tokenizer finds fewer: an event carries at least one
+    /// token.
     pub fn visible(&self) -> Option<(u64, TokenSource)> {
         let has_text = self.events > 0 || self.counted.is_some_and(|tokens| tokens > 0);
         let reported = self

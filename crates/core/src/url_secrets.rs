@@ -78,7 +78,8 @@ pub fn redact_url(url: &str) -> String {
         })
 }
 
-/// Whether the value of a variable is shown as `${NAME}`: it is distinct, or itself such a placeholder of a stored plan.
+/// Whether the value of a variable is shown as `${NAME}`: it is distinct, or itself such a placeholder of a stored
+/// plan.
 pub fn needs_placeholder(value: &str) -> bool {
     is_distinct(value) || value.contains("${")
 }

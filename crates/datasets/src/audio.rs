@@ -1,7 +1,7 @@
 //! `audio`: one sound per request, uploaded or as part of a user message.
 //!
-//! Generated sounds differ in every request: a tone of changing pitch with noise, in a WAV file of 16 kHz, which is the rate of
-//! speech recognition. They hold no speech. Files are used in the order of their names, or shuffled.
+//! Generated sounds differ in every request: a tone of changing pitch with noise, in a WAV file of 16 kHz, which is
+//! the rate of speech recognition. They hold no speech. Files are used in the order of their names, or shuffled.
 
 use super::audio_format;
 use super::error::PromptError;
@@ -89,7 +89,8 @@ pub fn open(
             let unknown = unknown.count();
             if unknown > 0 {
                 notes.push(format!(
-                    "the duration of {unknown} of {} audio files is not known, so their requests have no real-time factor; convert them to WAV, MP3, FLAC or Ogg",
+                    "the duration of {unknown} of {} audio files is not known, so their requests \
+                    have no real-time factor; convert them to WAV, MP3, FLAC or Ogg",
                     files.len()
                 ));
             }
@@ -156,7 +157,8 @@ impl Audio {
     }
 }
 
-/// A WAV file with 16-bit samples of one channel. Only integers are used, so that every machine generates the same bytes.
+/// A WAV file with 16-bit samples of one channel. Only integers are used, so that every machine generates the same
+/// bytes.
 fn generate_wav(samples: u32, rate: u32, seed: Seed) -> Vec<u8> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed.0);
     let [start, end] = [0, 0].map(|_| i64::from(rng.random_range(PITCHES)));
@@ -337,7 +339,8 @@ mod tests {
         std::fs::write(dir.path().join("d.mp3"), "not sound").unwrap();
         let path = dir.path().join("d.mp3");
         let error = format!(
-            "`audio`: {} is not an audio file: it has no header of WAV, MP3, FLAC, Ogg, MP4 or WebM; remove or convert it",
+            "`audio`: {} is not an audio file: it has no header of WAV, MP3, FLAC, Ogg, MP4 or \
+            WebM; remove or convert it",
             path.display()
         );
         assert_eq!(opened(&spec, 0).unwrap_err().to_string(), error);

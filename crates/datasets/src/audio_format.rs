@@ -36,7 +36,8 @@ pub(super) fn duration(bytes: &[u8]) -> Result<Option<Nanos>, &'static str> {
 pub(super) fn samples(bytes: &[u8], rate: u32) -> Result<&[u8], String> {
     let wanted = || {
         format!(
-            "is not a WAV file of 16 bits, one channel and {rate} Hz; convert it: ffmpeg -i FILE -ac 1 -ar {rate} -c:a pcm_s16le OUT.wav"
+            "is not a WAV file of 16 bits, one channel and {rate} Hz; convert it: ffmpeg -i FILE \
+            -ac 1 -ar {rate} -c:a pcm_s16le OUT.wav"
         )
     };
     let (format, data) = wav_chunks(bytes).ok_or_else(wanted)?;
@@ -99,15 +100,16 @@ fn wav_chunks(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     }
 }
 
-/// STREAMINFO, the first block (RFC 9639, section 8.2): 20 bits of sample rate, then 36 bits of the number of samples from bit 28
-/// on; 0 samples are an unknown number.
+/// STREAMINFO, the first block (RFC 9639, section 8.2): 20 bits of sample rate, then 36 bits of the number of samples
+/// from bit 28 on; 0 samples are an unknown number.
 fn flac(bytes: &[u8]) -> Option<Nanos> {
     let field: [u8; 8] = bytes.get(18..26)?.try_into().ok()?;
     let field = u64::from_be_bytes(field);
     span(field & ((1 << 36) - 1), field >> 44)
 }
 
-/// The position of the last page (RFC 3533). That of Opus counts samples of 48 kHz from the start of the skipped ones (RFC 7845).
+/// The position of the last page (RFC 3533). That of Opus counts samples of 48 kHz from the start of the skipped ones
+/// (RFC 7845).
 fn ogg(bytes: &[u8]) -> Option<Nanos> {
     let packet = 27 + usize::from(*bytes.get(26)?);
     let head = bytes.get(packet..)?;
@@ -149,7 +151,8 @@ fn mp3(bytes: &[u8]) -> Option<Option<Nanos>> {
         frames += 1;
         at += frame.length;
     }
-    // Sound after other bytes would be missing in the duration; a tag at the end of the file is short or begins with its name.
+    // Sound after other bytes would be missing in the duration; a tag at the end of the file is short or begins with
+    // its name.
     let rest = bytes.get(at..).unwrap_or_default();
     let is_tag = rest.starts_with(b"TAG") || rest.starts_with(b"APETAGEX") || rest.len() < 1024;
     let known = || span(samples, rate).filter(|_| is_tag);

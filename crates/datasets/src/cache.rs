@@ -1,8 +1,8 @@
 //! The cache of downloaded files.
 //!
-//! Each file has a `<file>.sha256` in the format of `sha256sum`, written at the first download, when the digest is compared with
-//! that of the hub where it sends one. Small files are checked at every use. A file that has changed is downloaded again and
-//! must have the same digest, so a dataset stays the same as long as its digest file exists.
+//! Each file has a `<file>.sha256` in the format of `sha256sum`, written at the first download, when the digest is
+//! compared with that of the hub where it sends one. Small files are checked at every use. A file that has changed is
+//! downloaded again and must have the same digest, so a dataset stays the same as long as its digest file exists.
 
 use super::Progress;
 use super::fetch::{Download, FetchError, Problem, Purpose, Received, hex};
@@ -136,7 +136,8 @@ fn damage_note(path: &Path) -> String {
     )
 }
 
-/// As [`obtain_file`] for a large file: it is streamed to disk and checked only then. What an interrupted download left is used.
+/// As [`obtain_file`] for a large file: it is streamed to disk and checked only then. What an interrupted download
+/// left is used.
 pub fn obtain_large_file(
     file: &CachedFile<'_>,
     cache: &CacheDir,

@@ -1,12 +1,12 @@
 //! `messages` and `sharegpt`: conversations as turns.
 //!
-//! A turn consists of the messages between two replies: a message of the user, results of tools, or several of them. Replies
-//! in the data are those of `dataset.turns.replies: recorded`; otherwise the replies of the server replace them. A message of the
-//! user or a tool may also have `max_tokens` (limit of the reply), `wait` or `delay` (think time or tool latency before the message:
-//! seconds, or `2s`) and `system` (the system message from this turn on).
+//! A turn consists of the messages between two replies: a message of the user, results of tools, or several of them.
+//! Replies in the data are those of `dataset.turns.replies: recorded`; otherwise the replies of the server replace
+//! them. A message of the user or a tool may also have `max_tokens` (limit of the reply), `wait` or `delay` (think
+//! time or tool latency before the message: seconds, or `2s`) and `system` (the system message from this turn on).
 //!
-//! A list may have turns instead of messages: objects with `messages`, the same settings, and `id`, `continues` and `after`, which
-//! make a graph of the session.
+//! A list may have turns instead of messages: objects with `messages`, the same settings, and `id`, `continues` and
+//! `after`, which make a graph of the session.
 
 use super::file::{FormatOptions, Kind, Parse, Row, RowParser, parse_count};
 use super::graph::{Continues, NamedTurn, link};
@@ -17,8 +17,9 @@ use llmscen_core::units::{Nanos, parse_duration};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
-/// Rows with `messages`, or bare lists of OpenAI messages. With `dataset.turns` a row is a conversation, otherwise one request
-/// with everything up to the last message of the user or a tool. `tools` and `tool_choice` become part of the request.
+/// Rows with `messages`, or bare lists of OpenAI messages. With `dataset.turns` a row is a conversation, otherwise
+/// one request with everything up to the last message of the user or a tool. `tools` and `tool_choice` become part of
+/// the request.
 pub const MESSAGES: Kind = Kind {
     name: "messages",
     formats: FormatOptions {
@@ -28,7 +29,8 @@ pub const MESSAGES: Kind = Kind {
     },
     parse: Parse::Row(parse_messages_row),
     words: None,
-    expected: "rows such as `{\"messages\": [{\"role\": \"user\", \"content\": \"…\"}]}` or `{\"turns\": [{\"messages\": […]}]}`, or one list of messages per line",
+    expected: "rows such as `{\"messages\": [{\"role\": \"user\", \"content\": \"…\"}]}` or \
+    `{\"turns\": [{\"messages\": […]}]}`, or one list of messages per line",
     builtin: Some(include_str!("../data/messages.jsonl")),
     remote: None,
 };
@@ -95,8 +97,8 @@ pub fn messages_prompts(
         && prompts.iter().any(|prompt| prompt.links.is_some())
     {
         return Err(
-            "the session has branches or sub-agents, and `dataset.turns.begin` needs turns in a line: which history the prefix \
-             cache should hold is not defined"
+            "the session has branches or sub-agents, and `dataset.turns.begin` needs turns in a \
+             line: which history the prefix cache should hold is not defined"
                 .into(),
         );
     }
@@ -226,8 +228,9 @@ fn parse_ids(value: &Value) -> Option<Vec<String>> {
     }
 }
 
-/// Rows with `conversations` (or `items`, or `messages`) of `{from, value}` or `{role, content}`. Without `dataset.turns` a
-/// row is its first question. `item.output_tokens` is the length of the reply in the data, where a tokenizer counts.
+/// Rows with `conversations` (or `items`, or `messages`) of `{from, value}` or `{role, content}`. Without
+/// `dataset.turns` a row is its first question. `item.output_tokens` is the length of the reply in the data, where a
+/// tokenizer counts.
 pub const SHAREGPT: Kind = Kind {
     name: "sharegpt",
     formats: FormatOptions {
@@ -237,7 +240,8 @@ pub const SHAREGPT: Kind = Kind {
     },
     parse: Parse::Row(parse_sharegpt_row),
     words: None,
-    expected: "rows such as `{\"conversations\": [{\"from\": \"human\", \"value\": \"…\"}]}` or with `role` and `content`",
+    expected: "rows such as `{\"conversations\": [{\"from\": \"human\", \"value\": \"…\"}]}` or \
+    with `role` and `content`",
     builtin: Some(include_str!("../data/sharegpt.jsonl")),
     remote: None,
 };
@@ -554,7 +558,8 @@ impl From<Turn> for NamedTurn {
     }
 }
 
-/// The turns of a conversation. Replies before the first turn are part of it; messages after the last turn are left out.
+/// The turns of a conversation. Replies before the first turn are part of it; messages after the last turn are left
+/// out.
 fn split(messages: Vec<Message>) -> Vec<Turn> {
     let mut turns: Vec<Turn> = Vec::new();
     let mut turn = Turn::default();
@@ -813,9 +818,11 @@ mod tests {
     fn a_list_of_turns_is_a_graph() {
         let row = json!({ "model": "m", "turns": [
             { "id": "plan", "messages": [{ "role": "user", "content": "Plan." }] },
-            { "id": 1, "continues": null, "after": "plan", "system": "Search.", "messages": [{ "role": "user", "content": "Find." }] },
+            { "id": 1, "continues": null, "after": "plan", "system": "Search.",
+                "messages": [{ "role": "user", "content": "Find." }] },
             { "continues": "plan", "after": [1], "wait": "2s", "max_tokens": 9,
-              "messages": [{ "role": "tool", "tool_call_id": "x", "reply_of": 1 }, { "role": "assistant", "content": "Done." }] },
+              "messages": [{ "role": "tool", "tool_call_id": "x", "reply_of": 1 }, { "role": "assistant",
+                  "content": "Done." }] },
         ] });
         let (_dir, path) = file("a.jsonl", row.to_string());
         let turns = all(&talks(Source::Messages, &path)).remove(0);

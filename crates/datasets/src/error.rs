@@ -85,7 +85,8 @@ pub enum PromptError {
     },
     /// The command printed no row in time.
     #[error(
-        "the command of the dataset printed no row within {seconds} s; raise `dataset.timeout` (`dataset.command: {command}`)"
+        "the command of the dataset printed no row within {seconds} s; raise `dataset.timeout` \
+        (`dataset.command: {command}`)"
     )]
     Silent {
         /// The command.
@@ -143,7 +144,8 @@ pub enum PromptError {
     },
     /// `path: builtin` for a kind without built-in data.
     #[error(
-        "`{kind}` has no built-in data; `path: builtin` is for openqa, messages, sharegpt, embeddings, rerank and trace"
+        "`{kind}` has no built-in data; `path: builtin` is for openqa, messages, sharegpt, \
+        embeddings, rerank and trace"
     )]
     NoBuiltin {
         /// Kind of the dataset.

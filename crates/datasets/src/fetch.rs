@@ -26,7 +26,8 @@ const PROGRESS_BYTES: u64 = 256 * 1024;
 
 /// A download that failed, and alternatives to it.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot download {} to {file}{}: {problem}\n  {purpose}", redact_url(.url), if *.damaged { " (the cached copy is damaged)" } else { "" })]
+#[error("cannot download {} to {file}{}: {problem}\n  {purpose}", redact_url(.url),
+    if *.damaged { " (the cached copy is damaged)" } else { "" })]
 pub struct FetchError {
     /// Requested addresses.
     pub url: String,
@@ -45,21 +46,23 @@ pub struct FetchError {
 pub enum Purpose {
     /// The prompts.
     #[error(
-        "set `dataset.path` to a file (`path: builtin` is a small built-in openqa set), or set {HUB_VARIABLE} to a hub that \
-         this machine can reach"
+        "set `dataset.path` to a file (`path: builtin` is a small built-in openqa set), or set \
+         {HUB_VARIABLE} to a hub that this machine can reach"
     )]
     Dataset,
     /// The tokenizer.
     #[error(
-        "no such file or folder; set `dataset.tokenizer` (or `target.model` of `api: local`) to a tokenizer.json or a model \
-         folder, or set {HUB_VARIABLE} to a hub that this machine can reach; a gated model needs HF_TOKEN and \
-         {HUB_VARIABLE}=https://huggingface.co/datasets, or a local folder"
+        "no such file or folder; set `dataset.tokenizer` (or `target.model` of `api: local`) to a \
+         tokenizer.json or a model folder, or set {HUB_VARIABLE} to a hub that this machine can \
+         reach; a gated model needs HF_TOKEN and {HUB_VARIABLE}=https://huggingface.co/datasets, \
+         or a local folder"
     )]
     Tokenizer,
     /// A local model.
     #[error(
-        "no such file or folder, and the model is not in the Hugging Face cache (HF_HOME); download the model elsewhere and set \
-         `target.model` to its folder, or set {HUB_VARIABLE} to a hub that this machine can reach; a gated model needs HF_TOKEN and \
+        "no such file or folder, and the model is not in the Hugging Face cache (HF_HOME); \
+         download the model elsewhere and set `target.model` to its folder, or set {HUB_VARIABLE} \
+         to a hub that this machine can reach; a gated model needs HF_TOKEN and \
          {HUB_VARIABLE}=https://huggingface.co/datasets, or a local folder"
     )]
     Model,
@@ -124,8 +127,8 @@ pub enum Problem {
     },
     /// The file on the hub has changed since the first download.
     #[error(
-        "the file on the hub has changed (SHA-256 {digest}, first download {known}); delete its `.sha256` file in the cache to \
-         accept the new one"
+        "the file on the hub has changed (SHA-256 {digest}, first download {known}); delete its \
+         `.sha256` file in the cache to accept the new one"
     )]
     Changed {
         /// Digest of the first download.
@@ -218,8 +221,8 @@ impl Sink for File {
 }
 
 impl Download<'_> {
-    /// Downloads into `sink`, after the bytes that it has, and compares the file with the digests of the plan and of the server,
-    /// where they are known. Returns its SHA-256. The error contains the failed address.
+    /// Downloads into `sink`, after the bytes that it has, and compares the file with the digests of the plan and of
+    /// the server, where they are known. Returns its SHA-256. The error contains the failed address.
     pub fn run(
         &self,
         sink: &mut dyn Sink,
@@ -238,7 +241,8 @@ impl Download<'_> {
         Err((self.urls.join(" or "), Problem::Status(404)))
     }
 
-    /// Uses a separate thread, because a runtime may already run on the calling one, where the progress callback must be called.
+    /// Uses a separate thread, because a runtime may already run on the calling one, where the progress callback must
+    /// be called.
     fn run_in_thread(
         &self,
         url: &str,

@@ -1,7 +1,7 @@
 //! Prompts that are the rows of a file.
 //!
-//! The file is read only as far as rows are needed, so the first prompts are available early, and memory holds offsets only.
-//! Compressed files and Parquet files are unpacked into a temporary file on the way.
+//! The file is read only as far as rows are needed, so the first prompts are available early, and memory holds
+//! offsets only. Compressed files and Parquet files are unpacked into a temporary file on the way.
 
 mod command;
 mod format_detection;

@@ -1,7 +1,8 @@
 //! Generated conversations: the lengths of their turns, and the texts of later turns.
 //!
-//! A later turn is drawn when it is rendered, from the seed, the number of the session and the turn, so that the memory does not grow with
-//! the length of sessions. The time before the first turn grows only where a context limit ends the session.
+//! A later turn is drawn when it is rendered, from the seed, the number of the session and the turn, so that the
+//! memory does not grow with the length of sessions. The time before the first turn grows only where a context limit
+//! ends the session.
 
 use super::Setting;
 use super::error::PromptError;
@@ -61,8 +62,8 @@ impl Sessions {
         Conversations::open(kind, setting, seed).map(Sessions)
     }
 
-    /// Lengths of a first turn, within the context limit if there is one. `base`: tokens of system message, template and a prefix that the
-    /// lengths do not include.
+    /// Lengths of a first turn, within the context limit if there is one. `base`: tokens of system message, template
+    /// and a prefix that the lengths do not include.
     ///
     /// # Errors
     /// No length within the limit was drawn.
@@ -188,8 +189,8 @@ impl Conversations {
             .ok_or_else(|| PromptError::Length {
                 kind: self.kind,
                 reason: format!(
-                    "no turn fits into `turns.context_limit` ({limit} tokens): {base} are used by system message and template, and \
-                     {REDRAWS} drawn lengths exceed the rest"
+                    "no turn fits into `turns.context_limit` ({limit} tokens): {base} are used by \
+                     system message and template, and {REDRAWS} drawn lengths exceed the rest"
                 ),
             })
     }

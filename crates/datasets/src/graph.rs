@@ -30,12 +30,12 @@ pub enum Continues {
     Turn(String),
 }
 
-/// Links turns. The result has them in an order in which each comes after those that it depends on, otherwise in the order of the
-/// list.
+/// Links turns. The result has them in an order in which each comes after those that it depends on, otherwise in the
+/// order of the list.
 ///
 /// # Errors
-/// A name that is unknown or given twice, a cycle, several turns or none that depend on no other, or the reply of a turn that is not
-/// awaited.
+/// A name that is unknown or given twice, a cycle, several turns or none that depend on no other, or the reply of a
+/// turn that is not awaited.
 pub fn link(mut turns: Vec<NamedTurn>) -> Result<Vec<Prompt>, String> {
     let linear = turns.iter().enumerate().all(|(index, turn)| {
         turn.after.is_empty()

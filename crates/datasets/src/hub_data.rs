@@ -1,7 +1,7 @@
 //! Datasets of the Hugging Face hub by name: which files a reference means, and their download.
 //!
-//! A reference is looked up once, when the plan is made: the revision becomes a commit, and each file gets its SHA-256. Later steps
-//! use this pin alone. The listing of a revision is stored in the cache, for the offline mode.
+//! A reference is looked up once, when the plan is made: the revision becomes a commit, and each file gets its
+//! SHA-256. Later steps use this pin alone. The listing of a revision is stored in the cache, for the offline mode.
 
 mod glob;
 mod splits;
@@ -221,7 +221,8 @@ impl Repository<'_> {
         Ok(answer.0)
     }
 
-    /// The error of a revision that the hub does not have: the names that exist, or else that the repository does not exist.
+    /// The error of a revision that the hub does not have: the names that exist, or else that the repository does not
+    /// exist.
     fn missing_revision(&self, revision: &str) -> PinError {
         let names = |refs: &Value, kind: &str| -> Vec<String> {
             let list = refs.get(kind).and_then(Value::as_array);
@@ -298,7 +299,8 @@ impl Repository<'_> {
         self.join_url(repo.chain(["resolve", commit]).chain(path.split('/')))
     }
 
-    /// The address of a path of the hub, in which each segment is escaped. The download reports an invalid address of the hub.
+    /// The address of a path of the hub, in which each segment is escaped. The download reports an invalid address of
+    /// the hub.
     fn join_url<'s>(&self, segments: impl Iterator<Item = &'s str>) -> String {
         let endpoint = &self.cache.hugging_face.endpoint;
         let Ok(mut url) = Url::parse(endpoint) else {
@@ -311,8 +313,8 @@ impl Repository<'_> {
     }
 }
 
-/// The first file that a split in numbered parts lacks, such as `test-00001-of-00002.parquet`: other programs may have downloaded
-/// only some of them.
+/// The first file that a split in numbered parts lacks, such as `test-00001-of-00002.parquet`: other programs may
+/// have downloaded only some of them.
 fn missing_part(paths: &[String]) -> Option<String> {
     paths.iter().find_map(|path| {
         let (head, tail) = path.rsplit_once("-of-")?;

@@ -1,8 +1,8 @@
 //! `images`: images with a text, as parts of one user message.
 //!
-//! Generated images differ in every request: a gradient between random colors with noise, which prevents them from compressing to
-//! a few bytes. All images of a request have the same size. Images of a folder are used in the order of their names, or
-//! shuffled. Their tokens depend on the model, so prompts with images are not counted.
+//! Generated images differ in every request: a gradient between random colors with noise, which prevents them from
+//! compressing to a few bytes. All images of a request have the same size. Images of a folder are used in the order
+//! of their names, or shuffled. Their tokens depend on the model, so prompts with images are not counted.
 
 use super::error::PromptError;
 use super::media::{MediaFiles, MediaKind};

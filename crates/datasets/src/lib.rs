@@ -1,7 +1,7 @@
 //! Datasets: prompts by index.
 //!
-//! A dataset is opened once per case and returns its sessions by number, on any thread. The same seed and number give the same
-//! prompt, in whatever order they are requested. A kind of dataset is a module and a line in [`open`].
+//! A dataset is opened once per case and returns its sessions by number, on any thread. The same seed and number give
+//! the same prompt, in whatever order they are requested. A kind of dataset is a module and a line in [`open`].
 #![cfg_attr(
     not(test),
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)
@@ -87,7 +87,8 @@ pub trait Prompts: Send + Sync {
         None
     }
 
-    /// Notes for plan and report on the rows: which were left out, up to the last requested session, and how they are read.
+    /// Notes for plan and report on the rows: which were left out, up to the last requested session, and how they are
+    /// read.
     fn problems(&self) -> Vec<String> {
         Vec::new()
     }
@@ -188,11 +189,12 @@ fn admits(spec: &DatasetSpec, tokens: Option<u64>) -> bool {
     })
 }
 
-/// Opens a dataset. Its sessions start at row `first`, so that the cases of a sweep do not repeat each other's prompts. Relative
-/// paths are resolved from the working folder.
+/// Opens a dataset. Its sessions start at row `first`, so that the cases of a sweep do not repeat each other's
+/// prompts. Relative paths are resolved from the working folder.
 ///
 /// # Errors
-/// The dataset or the tokenizer cannot be read or downloaded, or no row is usable. Errors later in a file are reported by
+/// The dataset or the tokenizer cannot be read or downloaded, or no row is usable. Errors later in a file are
+/// reported by
 /// [`Prompts::fault`].
 pub fn open(
     spec: &DatasetSpec,
@@ -293,6 +295,10 @@ fn open_tokenizer(
     if !spec.counts_tokens() {
         return Ok(None);
     }
-    notes.push("prompt lengths are approximate (built-in tokenizer); set `dataset.tokenizer` to the model's tokenizer".into());
+    notes.push(
+        "prompt lengths are approximate (built-in tokenizer); set `dataset.tokenizer` to \
+    the model's tokenizer"
+            .into(),
+    );
     Ok(Some(Arc::new(Tokenizer::builtin())))
 }

@@ -105,8 +105,8 @@ impl<T> MediaFiles<T> {
         self.0.len() as u64
     }
 
-    /// Reads a file by its number; after the last one they start again. A file that was deleted during the run is replaced by
-    /// the next one.
+    /// Reads a file by its number; after the last one they start again. A file that was deleted during the run is
+    /// replaced by the next one.
     pub fn read(&self, number: u64) -> Option<(&MediaFile<T>, Vec<u8>)> {
         let count = self.len();
         let mut candidates = (0..count).filter_map(|later| {

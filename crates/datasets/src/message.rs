@@ -39,8 +39,8 @@ fn messages_in_mut(body: &mut Map<String, Value>) -> Option<&mut Vec<Value>> {
     }
 }
 
-/// The messages of the request of a prompt: those of the data, or the text as one, after the system message unless the data has
-/// one. None for a request body without messages.
+/// The messages of the request of a prompt: those of the data, or the text as one, after the system message unless
+/// the data has one. None for a request body without messages.
 pub fn request_messages(prompt: &Prompt, system: Option<&str>) -> Option<Vec<Value>> {
     if let Some(body) = &prompt.body {
         return messages_in(body).cloned();
@@ -57,8 +57,8 @@ pub fn request_messages(prompt: &Prompt, system: Option<&str>) -> Option<Vec<Val
     Some(messages)
 }
 
-/// Number of tokens of a prompt as the model reads it: with the chat template, the system message and the `tools` of a body.
-/// None where it is unknown: the template rejects the messages, or they contain images or audio.
+/// Number of tokens of a prompt as the model reads it: with the chat template, the system message and the `tools` of
+/// a body. None where it is unknown: the template rejects the messages, or they contain images or audio.
 pub fn tokens_of(prompt: &Prompt, tokenizer: &Tokenizer, system: Option<&str>) -> Option<u64> {
     let Some(messages) = request_messages(prompt, system) else {
         let body = prompt.body.as_ref()?;
@@ -77,7 +77,10 @@ pub fn tokens_of(prompt: &Prompt, tokenizer: &Tokenizer, system: Option<&str>) -
 
 /// Whether a prompt is a single text of the user, or a request body.
 pub fn is_one_text(prompt: &Prompt) -> bool {
-    let is_single = |messages: &Vec<Value>| matches!(messages.as_slice(), [only] if is_user(only) && is_text_only(only));
+    let is_single = |messages: &Vec<Value>| {
+        matches!(messages.as_slice(),
+        [only] if is_user(only) && is_text_only(only))
+    };
     prompt.body.is_some()
         || prompt.system.is_none() && prompt.messages.as_ref().is_none_or(is_single)
 }
@@ -105,8 +108,8 @@ pub fn prompt_slot(
     }
 }
 
-/// The text of a prompt that [`replace_last_user`] replaces: that of its last user message where there are messages. None: there is
-/// no such text, or the messages contain images.
+/// The text of a prompt that [`replace_last_user`] replaces: that of its last user message where there are messages.
+/// None: there is no such text, or the messages contain images.
 pub fn replaceable_text(prompt: &Prompt) -> Option<String> {
     let body = prompt.body.as_ref();
     if let Some(text) = body
@@ -193,7 +196,8 @@ mod tests {
     #[test]
     fn the_prompt_is_the_last_user_message() {
         let parts = json!([{ "type": "text", "text": "a" }, { "type": "image_url" }, { "type": "text", "text": "b" }]);
-        let list = json!([{ "role": "system", "content": "s" }, { "role": "user", "content": parts }, { "role": "assistant", "content": null }]);
+        let list = json!([{ "role": "system", "content": "s" }, { "role": "user", "content": parts },
+            { "role": "assistant", "content": null }]);
         let messages = list.as_array().unwrap().clone();
         assert_eq!(last_user(&messages), "a\nb");
         assert_eq!(last_user(&messages[..1]), "");
@@ -297,7 +301,8 @@ mod tests {
     #[test]
     fn the_last_text_is_replaced() {
         let both = list(
-            json!([{ "role": "user", "content": "a" }, { "role": "assistant", "content": "b" }, { "role": "user", "content": "c" }]),
+            json!([{ "role": "user", "content": "a" }, { "role": "assistant", "content": "b" },
+                { "role": "user", "content": "c" }]),
         );
         let mut prompt = Prompt {
             text: "c".into(),

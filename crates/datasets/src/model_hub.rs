@@ -55,8 +55,8 @@ const MODEL_OPTIONAL: [&str; 3] = [
     "chat_template.jinja",
 ];
 
-/// The folder of a model on the hub: in the Hugging Face cache of `env`, or downloaded into `cache`. None where the name is a path,
-/// or cannot be a model on a hub.
+/// The folder of a model on the hub: in the Hugging Face cache of `env`, or downloaded into `cache`. None where the
+/// name is a path, or cannot be a model on a hub.
 pub fn model(
     name: &str,
     cache: &CacheDir,
@@ -136,8 +136,8 @@ fn parse_model_name(name: &str) -> Option<(&str, &str)> {
     (word(owner) && word(model) && !model.ends_with(".json")).then_some((owner, model))
 }
 
-/// The addresses of a file of a model. The hub is given by the base address of its datasets; for a mirror of an unknown hub, the
-/// addresses of both hubs are tried.
+/// The addresses of a file of a model. The hub is given by the base address of its datasets; for a mirror of an
+/// unknown hub, the addresses of both hubs are tried.
 fn file_urls(hub: &str, owner: &str, model: &str, file: &str) -> Vec<String> {
     let hub = hub.trim_end_matches('/');
     let base = hub.strip_suffix("/datasets").unwrap_or(hub);

@@ -1,9 +1,10 @@
 //! `prefix`: groups of prompts with a shared prefix, for tests of prefix caches.
 //!
-//! Groups alternate: prompt i belongs to group i mod N. With `popularity` the group of each prompt is drawn instead. With `order: shuffle` a bounded dataset is permuted as a whole, an
-//! unbounded one within each N prompts. The prefix has the same token ids in all prompts of a group; the rest is different in
-//! every prompt. Lengths exclude the system message and the chat template, as in `random`. With `cache_bust` each prompt has a
-//! different prefix of the same length, so nothing is shared.
+//! Groups alternate: prompt i belongs to group i mod N. With `popularity` the group of each prompt is drawn instead.
+//! With `order: shuffle` a bounded dataset is permuted as a whole, an unbounded one within each N prompts. The prefix
+//! has the same token ids in all prompts of a group; the rest is different in every prompt. Lengths exclude the
+//! system message and the chat template, as in `random`. With `cache_bust` each prompt has a different prefix of the
+//! same length, so nothing is shared.
 
 use super::error::PromptError;
 use super::generated::{Sessions, system_message};
@@ -145,8 +146,8 @@ impl Prefix {
         SharedPrefix::draw(&self.tokenizer, &self.slot, self.prefix_tokens, seed)
     }
 
-    /// The prefix of a prompt: that of its group, or with `cache_bust` a different one, which is not repeated when the dataset
-    /// starts again.
+    /// The prefix of a prompt: that of its group, or with `cache_bust` a different one, which is not repeated when
+    /// the dataset starts again.
     fn shared_prefix(&self, group: u64, index: u64) -> Option<Cow<'_, SharedPrefix>> {
         if self.cache_bust {
             return self
@@ -251,12 +252,13 @@ impl Prompts for Prefix {
     }
 }
 
-/// Rounds of the Feistel network. Four make a pseudo-random permutation (Luby and Rackoff, "How to construct pseudorandom
-/// permutations from pseudorandom functions", 1988).
+/// Rounds of the Feistel network. Four make a pseudo-random permutation (Luby and Rackoff, "How to construct
+/// pseudorandom permutations from pseudorandom functions", 1988).
 const ROUNDS: u64 = 4;
 
-/// The image of `index` modulo `len` in a random permutation of `0..len`; 0 where `len` is 0. It is a Feistel network over the next
-/// power of four, repeated until the result is below `len` (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002).
+/// The image of `index` modulo `len` in a random permutation of `0..len`; 0 where `len` is 0. It is a Feistel network
+/// over the next power of four, repeated until the result is below `len` (Black and Rogaway, "Ciphers with arbitrary
+/// finite domains", 2002).
 fn permute(index: u64, len: u64, seed: Seed) -> u64 {
     if len < 2 {
         return 0;

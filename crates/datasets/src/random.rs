@@ -1,7 +1,7 @@
 //! `random`: random text of an exact length for every request.
 //!
-//! The length is that of the user's text with the shared prefix, without system message and chat template, as in the load
-//! generators of vLLM and others. With `cache_bust` each prompt has a different prefix of the same length.
+//! The length is that of the user's text with the shared prefix, without system message and chat template, as in the
+//! load generators of vLLM and others. With `cache_bust` each prompt has a different prefix of the same length.
 
 use super::error::PromptError;
 use super::generated::{Sessions, system_message};
@@ -344,7 +344,8 @@ mod tests {
                     prompt_slot(&Prompt::default(), &tokenizer, spec.system.as_deref()).unwrap();
                 let prompts: Vec<Prompt> = (0..20).map(|seq| prompt(&opened, seq)).collect();
                 let read = |prompt: &Prompt| {
-                    let messages = json!([{ "role": "system", "content": "You are terse." }, { "role": "user", "content": prompt.text }]);
+                    let messages = json!([{ "role": "system", "content": "You are terse." },
+                        { "role": "user", "content": prompt.text }]);
                     tokenizer
                         .ids(&tokenizer.chat(messages.as_array().unwrap(), None).unwrap())
                         .unwrap()

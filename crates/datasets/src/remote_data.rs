@@ -1,4 +1,5 @@
-//! Datasets that are downloaded: files of the hub, and single files by their URL. A URL is downloaded once; the plan has the SHA-256.
+//! Datasets that are downloaded: files of the hub, and single files by their URL. A URL is downloaded once; the plan
+//! has the SHA-256.
 
 use super::Progress;
 use super::cache::{self, CacheDir, CachedFile};

@@ -51,7 +51,8 @@ fn parse_row(row: Row<'_>, parser: &RowParser) -> Result<Vec<Prompt>, String> {
     }])
 }
 
-/// Rows with a `question`. Without a path it is the open questions of HC3-Chinese; `path: builtin` is a small English set.
+/// Rows with a `question`. Without a path it is the open questions of HC3-Chinese; `path: builtin` is a small English
+/// set.
 pub const OPENQA: Kind = Kind {
     name: "openqa",
     formats: FormatOptions::ROWS,
@@ -175,7 +176,10 @@ mod tests {
         };
         let error = opened(&strict).unwrap_err().to_string();
         assert!(
-            error.contains(&format!("{path}:2: the row has no `meta.topic`, which `dataset.group` names (fields: prompt, meta)")),
+            error.contains(&format!(
+                "{path}:2: the row has no `meta.topic`, which `dataset.group` \
+            names (fields: prompt, meta)"
+            )),
             "{error}"
         );
     }
@@ -185,7 +189,10 @@ mod tests {
         let (_dir, path) = file("a.jsonl", r#"{"id": 1, "ask": "x"}"#);
         let error = opened(&spec(Source::Rows, &path)).unwrap_err().to_string();
         assert!(
-            error.contains("the row has no `prompt` or `messages` (fields: id, ask); the row was left out; expected rows with"),
+            error.contains(
+                "the row has no `prompt` or `messages` (fields: id, ask); the row was \
+            left out; expected rows with"
+            ),
             "{error}"
         );
     }

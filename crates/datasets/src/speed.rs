@@ -1,8 +1,8 @@
 //! `speed_benchmark`: the prompt lengths of the speed tables in model cards.
 //!
-//! The lengths alternate and include system message and chat template; 2048 tokens are generated. The text of a length is
-//! generated once. Prompts of a length differ in their first words, so prefix caches do not match, and only these are
-//! tokenized per prompt.
+//! The lengths alternate and include system message and chat template; 2048 tokens are generated. The text of a
+//! length is generated once. Prompts of a length differ in their first words, so prefix caches do not match, and only
+//! these are tokenized per prompt.
 
 use super::error::PromptError;
 use super::message::prompt_slot;

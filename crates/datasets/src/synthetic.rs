@@ -47,7 +47,8 @@ impl DrawnLengths {
 }
 
 impl Lengths {
-    /// Lengths that include `shared` tokens. `template_tokens` are added to a length before it is compared with `prompt_tokens`.
+    /// Lengths that include `shared` tokens. `template_tokens` are added to a length before it is compared with
+    /// `prompt_tokens`.
     ///
     /// # Errors
     /// A length that cannot be drawn, is outside `prompt_tokens`, or leaves no token for the text.
@@ -127,7 +128,10 @@ impl Lengths {
         let mut too_short = |_| self.sample(&mut rng).tokens <= self.shared;
         let shared = self.shared;
         (shared > 0 && (0..REDRAWS).any(&mut too_short)).then(|| {
-            format!("prompt lengths of up to {shared} tokens are drawn again: the shared prefix and special tokens have {shared}")
+            format!(
+                "prompt lengths of up to {shared} tokens are drawn again: the shared prefix \
+            and special tokens have {shared}"
+            )
         })
     }
 

@@ -42,7 +42,8 @@ impl Prompts for SinglePrompt {
     }
 }
 
-/// A text file with a prompt per line: plain text, a JSON array of messages, or a JSON object, which is a whole request body.
+/// A text file with a prompt per line: plain text, a JSON array of messages, or a JSON object, which is a whole
+/// request body.
 pub const LINE_BY_LINE: Kind = Kind {
     name: "line_by_line",
     formats: FormatOptions {
@@ -52,8 +53,9 @@ pub const LINE_BY_LINE: Kind = Kind {
     },
     parse: Parse::Line(parse_line),
     words: None,
-    expected: "plain text, a JSON array of messages (`[{\"role\": \"user\", \"content\": \"…\"}]`) or a JSON object (a whole \
-               request body), each on one line",
+    expected: "plain text, a JSON array of messages \
+               (`[{\"role\": \"user\", \"content\": \"…\"}]`) or a JSON object (a whole request \
+               body), each on one line",
     builtin: None,
     remote: None,
 };
@@ -177,14 +179,16 @@ mod tests {
         assert_eq!(parse_line("  two  words\t").unwrap().text, "  two  words\t");
         assert_eq!(parse_line(" [sic] ").unwrap().text, " [sic] ");
 
-        let list = json!([{ "role": "system", "content": "Terse." }, { "role": "user", "content": "Hi" }, { "role": "assistant", "content": "Yes?" }]);
+        let list = json!([{ "role": "system", "content": "Terse." }, { "role": "user", "content": "Hi" },
+            { "role": "assistant", "content": "Yes?" }]);
         let chat = parse_line(&format!("  {list} ")).unwrap();
         assert_eq!(
             (chat.text.as_str(), chat.messages),
             ("Hi", list.as_array().cloned())
         );
 
-        let body = json!({ "model": "m", "messages": [{ "role": "user", "content": [{ "type": "text", "text": "a" }, { "type": "text", "text": "b" }] }] });
+        let body = json!({ "model": "m", "messages": [{ "role": "user", "content": [{ "type": "text",
+            "text": "a" }, { "type": "text", "text": "b" }] }] });
         let whole = parse_line(&body.to_string()).unwrap();
         assert_eq!(
             (whole.text.as_str(), whole.body.as_ref()),

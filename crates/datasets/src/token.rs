@@ -33,7 +33,8 @@ pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     chat: Option<ChatTemplate>,
     approximate: bool,
-    /// Special tokens that the server adds to a prompt: `<s>`, or `[CLS]` and `[SEP]` for plain text, none for messages.
+    /// Special tokens that the server adds to a prompt: `<s>`, or `[CLS]` and `[SEP]` for plain text, none for
+    /// messages.
     prompt_special: u64,
     /// Special tokens that the server adds to plain text.
     plain_text_special: u64,
@@ -51,8 +52,8 @@ const INCOMPLETE: char = '\u{fffd}';
 const PROBE: &str = "The quick brown fox. naïve 中文 \u{10400} \u{12000} 🙂";
 
 impl Tokenizer {
-    /// Reads a tokenizer.json or the folder of one, and the chat template next to it: chat_template.jinja, or `chat_template` in
-    /// tokenizer_config.json (`default` of several named ones).
+    /// Reads a tokenizer.json or the folder of one, and the chat template next to it: chat_template.jinja, or
+    /// `chat_template` in tokenizer_config.json (`default` of several named ones).
     ///
     /// # Errors
     /// A file is missing or invalid, the template does not compile, or the vocabulary cannot encode every text.
@@ -82,7 +83,8 @@ impl Tokenizer {
         })
     }
 
-    /// The built-in tokenizer: a byte-level BPE of 8192 tokens for English text. Its counts are approximate for all models.
+    /// The built-in tokenizer: a byte-level BPE of 8192 tokens for English text. Its counts are approximate for all
+    /// models.
     pub fn builtin() -> Tokenizer {
         Tokenizer::wrap(builtin_tokenizer(), true)
     }
@@ -108,8 +110,8 @@ impl Tokenizer {
         }
     }
 
-    /// The tokenizer for prompts that are not sent as messages: without chat template, and with the special tokens that a server
-    /// adds to plain text.
+    /// The tokenizer for prompts that are not sent as messages: without chat template, and with the special tokens
+    /// that a server adds to plain text.
     pub fn for_plain_text(self) -> Tokenizer {
         Tokenizer {
             chat: None,
@@ -139,8 +141,8 @@ impl Tokenizer {
             .map(|encoding| encoding.len() as u64)
     }
 
-    /// Number of tokens of `text` and in each of these byte ranges of it, without special tokens: a token is in the range that has its
-    /// last byte. None where the tokenizer rejects the text.
+    /// Number of tokens of `text` and in each of these byte ranges of it, without special tokens: a token is in the
+    /// range that has its last byte. None where the tokenizer rejects the text.
     pub fn count_ranges(&self, text: &str, ranges: &[Range<u32>]) -> Option<(u64, Vec<u32>)> {
         let encoding = self.inner.encode(text, false).ok()?;
         let mut ends: Vec<usize> = encoding
@@ -160,14 +162,14 @@ impl Tokenizer {
         self.count(text).map(|tokens| tokens + self.prompt_special)
     }
 
-    /// Number of tokens of a conversation as the model reads it (see [`Tokenizer::chat`]). None where the template or the tokenizer
-    /// rejects it.
+    /// Number of tokens of a conversation as the model reads it (see [`Tokenizer::chat`]). None where the template or
+    /// the tokenizer rejects it.
     pub fn count_messages(&self, messages: &[Value]) -> Option<u64> {
         self.count_prompt(&self.chat(messages, None).ok()?)
     }
 
-    /// Renders messages and the `tools` of a request with the chat template; without a template, joins the contents with line
-    /// breaks.
+    /// Renders messages and the `tools` of a request with the chat template; without a template, joins the contents
+    /// with line breaks.
     ///
     /// # Errors
     /// [`TokenError::Refused`] with the message of the template.
@@ -240,8 +242,8 @@ impl Tokenizer {
         self
     }
 
-    /// The ids of a plain text with its special tokens. A text that begins with the BOS token gets no second one. None where the
-    /// tokenizer rejects it.
+    /// The ids of a plain text with its special tokens. A text that begins with the BOS token gets no second one.
+    /// None where the tokenizer rejects it.
     pub fn encode_prompt(&self, text: &str) -> Option<Vec<u32>> {
         let mut ids = self.encode(text, true)?;
         let twice = matches!(ids.as_slice(), [first, second, ..] if first == second);
@@ -285,15 +287,17 @@ impl Tokenizer {
             ))
         };
         let tokens: Map<String, Value> = before.iter().chain(after).filter_map(known).collect();
-        let template = json!({ "type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": tokens });
+        let template = json!({ "type": "TemplateProcessing", "single": single, "pair": pair,
+            "special_tokens": tokens });
         serde_json::from_value(template).ok()
     }
 }
 
-/// The merges of the built-in tokenizer, one per line, best first. It is a byte-level BPE as in GPT-2: the vocabulary is the 256
-/// byte letters in order, then the result of each merge. It was trained with tokenizers 0.23 (`BpeTrainer`, 8192 tokens, no
-/// special ones) on the text of the Rust documentation (MIT OR Apache-2.0) and the glosses of WordNet 3.0 (WordNet 3.0 Copyright
-/// 2006 by Princeton University; its license permits any use), without lines outside Latin script.
+/// The merges of the built-in tokenizer, one per line, best first. It is a byte-level BPE as in GPT-2: the vocabulary
+/// is the 256 byte letters in order, then the result of each merge. It was trained with tokenizers 0.23
+/// (`BpeTrainer`, 8192 tokens, no special ones) on the text of the Rust documentation (MIT OR Apache-2.0) and the
+/// glosses of WordNet 3.0 (WordNet 3.0 Copyright 2006 by Princeton University; its license permits any use), without
+/// lines outside Latin script.
 const MERGES: &str = include_str!("token/builtin.merges");
 
 fn builtin_tokenizer() -> tokenizers::Tokenizer {
@@ -316,8 +320,8 @@ fn builtin_tokenizer() -> tokenizers::Tokenizer {
     tokenizer
 }
 
-/// Decodes token by token. Only the last tokens are decoded again: those of the last emitted text, because blanks between tokens
-/// depend on their neighbors, and those of an incomplete character.
+/// Decodes token by token. Only the last tokens are decoded again: those of the last emitted text, because blanks
+/// between tokens depend on their neighbors, and those of an incomplete character.
 #[derive(Clone, Debug, Default)]
 pub struct IncrementalDecoder {
     ids: Vec<u32>,
@@ -495,7 +499,8 @@ mod tests {
 
     fn template(bos: u32) -> Value {
         json!({ "type": "TemplateProcessing",
-            "single": [{ "SpecialToken": { "id": "<|end|>", "type_id": 0 } }, { "Sequence": { "id": "A", "type_id": 0 } }],
+            "single": [{ "SpecialToken": { "id": "<|end|>", "type_id": 0 } }, { "Sequence": { "id": "A",
+                "type_id": 0 } }],
             "pair": [{ "Sequence": { "id": "A", "type_id": 0 } }, { "Sequence": { "id": "B", "type_id": 0 } }],
             "special_tokens": { "<|end|>": { "id": "<|end|>", "ids": [bos], "tokens": ["<|end|>"] } } })
     }

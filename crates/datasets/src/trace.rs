@@ -1,11 +1,12 @@
 //! `trace`: logged requests with their arrival times.
 //!
-//! The text of the log is stored once, with a time and a span per row; prompts are generated on request. A log of lengths has no
-//! texts: each pass over it has different random texts of the same lengths, so no prompt is repeated. The text of a later turn is
-//! generated when the turn is rendered.
+//! The text of the log is stored once, with a time and a span per row; prompts are generated on request. A log of
+//! lengths has no texts: each pass over it has different random texts of the same lengths, so no prompt is repeated.
+//! The text of a later turn is generated when the turn is rendered.
 //!
-//! Each request is sent by itself at its logged time. With `dataset.turns`, requests of a session are its turns, each sent after the
-//! turns that it awaits: with its logged prompt, complete with the logged history, or with what the row adds to a conversation.
+//! Each request is sent by itself at its logged time. With `dataset.turns`, requests of a session are its turns, each
+//! sent after the turns that it awaits: with its logged prompt, complete with the logged history, or with what the
+//! row adds to a conversation.
 
 mod layout;
 mod log;
@@ -151,7 +152,8 @@ pub fn open(
     Ok(trace)
 }
 
-/// What the rows of sessions are. Without `dataset.turns` the requests are sent as they are, so only deltas need a statement.
+/// What the rows of sessions are. Without `dataset.turns` the requests are sent as they are, so only deltas need a
+/// statement.
 fn describe_rows(
     rows: &Rows,
     spec: &TraceSpec,
@@ -177,7 +179,8 @@ fn describe_rows(
     };
     let advice = match sessions {
         true => {
-            "this layout has whole prompts, so they are sent without a history; set `dataset.trace.rows: delta` to send it"
+            "this layout has whole prompts, so they are sent without a history; set \
+            `dataset.trace.rows: delta` to send it"
         }
         false => {
             "they are sent by themselves; set `dataset.turns: {}` to send each with the history of its session"
@@ -189,8 +192,8 @@ fn describe_rows(
     })
 }
 
-/// The generator of texts for a log of lengths. Adds notes on lengths that are not exact. `continues`: rows after the first of a
-/// session add to the history.
+/// The generator of texts for a log of lengths. Adds notes on lengths that are not exact. `continues`: rows after the
+/// first of a session add to the history.
 fn open_text(
     rows: &Rows,
     block_tokens: u64,
@@ -210,7 +213,10 @@ fn open_text(
         block_tokens,
     )?;
     let base_tokens = text.base_tokens();
-    let is_short = |entry: &Entry<'_>| matches!(entry.request, LoggedRequest::Lengths { input, .. } if input <= base_tokens);
+    let is_short = |entry: &Entry<'_>| {
+        matches!(entry.request, LoggedRequest::Lengths { input,
+        .. } if input <= base_tokens)
+    };
     let turns = if continues { 1 } else { usize::MAX };
     let short = if base_tokens == 0 {
         0
@@ -219,8 +225,8 @@ fn open_text(
     };
     if short > 0 {
         notes.push(format!(
-            "{short} of {} prompts of the log have no more tokens than system message and chat template ({base_tokens}): \
-             they are sent with 1 token more",
+            "{short} of {} prompts of the log have no more tokens than system message and chat \
+             template ({base_tokens}): they are sent with 1 token more",
             rows.entries(turns).count()
         ));
     }

@@ -99,9 +99,10 @@ impl<T: Transform> Prompts for Transformed<T> {
 
 /// `cache_bust`: a unique string before each prompt, so that prefix caches do not match.
 ///
-/// It depends on `cache_seed` and the index of the session in the plan, and precedes everything that the model reads, also the
-/// system message. Turns that continue the history of another one need none. Synthetic prompts get none: those with a shared prefix get a
-/// different one per prompt, so their lengths stay exact, and the others are unique already.
+/// It depends on `cache_seed` and the index of the session in the plan, and precedes everything that the model reads,
+/// also the system message. Turns that continue the history of another one need none. Synthetic prompts get none:
+/// those with a shared prefix get a different one per prompt, so their lengths stay exact, and the others are unique
+/// already.
 struct CacheBust {
     system: Option<String>,
     tokenizer: Option<Arc<Tokenizer>>,
@@ -170,9 +171,10 @@ impl Transform for CacheBust {
 
 /// `shape`: prompts with a given length.
 ///
-/// The last user message of the first turn is cut or continued until the model reads exactly the given number of tokens, with
-/// system message, chat template and `cache_bust`. Later turns keep their lengths. A text that is too short is continued with
-/// itself or, from a random offset, with the text of `fill_from`. A prompt with images, or whose row has no length, stays unchanged.
+/// The last user message of the first turn is cut or continued until the model reads exactly the given number of
+/// tokens, with system message, chat template and `cache_bust`. Later turns keep their lengths. A text that is too
+/// short is continued with itself or, from a random offset, with the text of `fill_from`. A prompt with images, or
+/// whose row has no length, stays unchanged.
 struct Shape {
     tokens: Quantity,
     mode: ShapeMode,
@@ -341,7 +343,8 @@ mod cache_bust_tests {
         let with_system = prompt(&opened(&system, 0), 0);
         let words = with_system.text[..16].to_owned();
         let messages = request_messages(&with_system, Some("Terse.")).unwrap();
-        let list = json!([{ "role": "system", "content": format!("{words}\nTerse.") }, { "role": "user", "content": "Why?" }]);
+        let list = json!([{ "role": "system", "content": format!("{words}\nTerse.") }, { "role": "user",
+            "content": "Why?" }]);
         assert_eq!(Value::Array(messages), list);
 
         let dir = tempfile::tempdir().unwrap();
@@ -538,7 +541,8 @@ mod shape_tests {
 
     #[test]
     fn every_row_has_its_length_after_the_chat_template() {
-        let list = json!([{ "role": "user", "content": "What is this?" }, { "role": "assistant", "content": "A test." }, { "role": "user", "content": "And that?" }]);
+        let list = json!([{ "role": "user", "content": "What is this?" }, { "role": "assistant",
+            "content": "A test." }, { "role": "user", "content": "And that?" }]);
         let body =
             json!({ "model": "m", "messages": [{ "role": "user", "content": "Who goes there?" }] });
         let (_dir, path) = file(&format!(

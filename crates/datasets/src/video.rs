@@ -1,7 +1,8 @@
 //! `video`: one video with a text, as parts of a user message.
 //!
-//! Generated videos differ in every request: a gradient that moves, in an AVI file of uncompressed frames, which decoders read
-//! without a codec. Files are used in the order of their names, or shuffled. Their tokens depend on the model.
+//! Generated videos differ in every request: a gradient that moves, in an AVI file of uncompressed frames, which
+//! decoders read without a codec. Files are used in the order of their names, or shuffled. Their tokens depend on the
+//! model.
 
 use super::error::PromptError;
 use super::images::invalid_size;
@@ -277,7 +278,8 @@ mod tests {
         let error = |sizes: &[(u32, u32)], path| opened(sizes, path).unwrap_err().to_string();
         assert_eq!(
             error(&[(4096, 4096)], None),
-            "`video`: an uncompressed video of this size and duration has more than 64 MiB; lower `sizes` or `seconds`"
+            "`video`: an uncompressed video of this size and duration has more than 64 MiB; lower \
+            `sizes` or `seconds`"
         );
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("a.mp4"), "x").unwrap();

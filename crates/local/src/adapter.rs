@@ -1,4 +1,5 @@
-//! The engine of a worker for a local model: a call becomes a job of the thread of the model, and its answer an outcome.
+//! The engine of a worker for a local model: a call becomes a job of the thread of the model, and its answer an
+//! outcome.
 
 use crate::generation_params::GenerationRequest;
 use crate::host::{Answer, Host, Job, Session};

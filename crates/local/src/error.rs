@@ -9,8 +9,9 @@ use thiserror::Error;
 pub enum LocalError {
     /// The name is neither a folder, a GGUF file nor a random model.
     #[error(
-        "model `{name}` not found; set `target.model` to a Hugging Face folder (config.json, safetensors, tokenizer.json), its name \
-         on the hub (`org/name`), a .gguf file, or `random:tiny`"
+        "model `{name}` not found; set `target.model` to a Hugging Face folder (config.json, \
+         safetensors, tokenizer.json), its name on the hub (`org/name`), a .gguf file, or \
+         `random:tiny`"
     )]
     NotThere {
         /// Name in the scenario.

@@ -8,12 +8,12 @@ use serde_json::Value;
 /// Limit of the memory of the logits of a batch, in bytes.
 pub const LOGITS_AT_ONCE: u64 = 1 << 30;
 
-/// How the next token is sampled. The filters are applied in the order of the fields; a temperature of 0 selects the most likely
-/// token.
+/// How the next token is sampled. The filters are applied in the order of the fields; a temperature of 0 selects the
+/// most likely token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
-    /// Divides positive and multiplies negative logits of tokens in the prompt or the reply (Keskar et al. 2019, section 4.1); 1: no
-    /// penalty.
+    /// Divides positive and multiplies negative logits of tokens in the prompt or the reply (Keskar et al. 2019,
+    /// section 4.1); 1: no penalty.
     pub repetition_penalty: f32,
     /// Divides the logits; 0: greedy.
     pub temperature: f32,
@@ -124,8 +124,8 @@ pub trait BatchModel {
     /// Size of the vocabulary.
     fn vocabulary(&self) -> usize;
 
-    /// Computes a batch to its end. `clock` is read after the device has finished. `alive` is called for each row before each step;
-    /// false cancels the row. If all rows are cancelled, a step or the prefill may stop early.
+    /// Computes a batch to its end. `clock` is read after the device has finished. `alive` is called for each row
+    /// before each step; false cancels the row. If all rows are cancelled, a step or the prefill may stop early.
     ///
     /// # Errors
     /// The device failed.
@@ -215,8 +215,8 @@ impl GenerationRequest {
         })
     }
 
-    /// The tokens of the prompt. Messages are rendered with the chat template of the model; without one their contents are joined
-    /// with line breaks, as datasets count them, and get the special tokens of plain text.
+    /// The tokens of the prompt. Messages are rendered with the chat template of the model; without one their
+    /// contents are joined with line breaks, as datasets count them, and get the special tokens of plain text.
     ///
     /// # Errors
     /// The template or the tokenizer rejects it.
@@ -245,7 +245,8 @@ impl GenerationRequest {
             .filter(|tokens| *tokens > room)
     }
 
-    /// The row of a batch. `room` is the limit of the model, `leave_after` the number of tokens after which the user leaves.
+    /// The row of a batch. `room` is the limit of the model, `leave_after` the number of tokens after which the user
+    /// leaves.
     pub fn params(
         &self,
         prompt: Vec<u32>,
@@ -297,7 +298,8 @@ mod tests {
 
     #[test]
     fn every_field_of_a_request_reaches_the_model() {
-        let body = json!({ "messages": [{ "role": "user", "content": "a" }], "max_tokens": 7, "temperature": 0.5, "top_p": 0.25,
+        let body = json!({ "messages": [{ "role": "user", "content": "a" }], "max_tokens": 7,
+            "temperature": 0.5, "top_p": 0.25,
             "top_k": 4, "min_p": 0.125, "repetition_penalty": 1.5, "seed": 3, "stop": ["x", "y"], "ignore_eos": true });
         let params = read(body).unwrap().params(vec![1, 2], 100, None, true);
         let sampling = Sampling {

@@ -1,5 +1,5 @@
-//! The thread of a model. It loads the model, computes one batch after another, and frees the model when its last handle is
-//! dropped.
+//! The thread of a model. It loads the model, computes one batch after another, and frees the model when its last
+//! handle is dropped.
 //!
 //! ```text
 //! worker ── Job ──► gather ──► tokenize prompts ──► compute (prefill, steps) ──► answers of the batch
@@ -42,7 +42,8 @@ pub struct Resident {
 }
 
 impl Resident {
-    /// Runs `work` and returns its result with the peak memory meanwhile, or where that is unknown with the memory after it.
+    /// Runs `work` and returns its result with the peak memory meanwhile, or where that is unknown with the memory
+    /// after it.
     pub fn measure<T>(self, work: impl FnOnce() -> T) -> (T, u64) {
         let anew = (self.anew)();
         let done = work();
@@ -397,8 +398,8 @@ fn check_logits_memory(params: &[GenerationParams], vocabulary: u64) -> Option<F
     let bytes = steps.saturating_mul(vocabulary).saturating_mul(4);
     let why = || {
         format!(
-            "the logits of the batch need {bytes} bytes ({steps} tokens × {vocabulary} numbers), limit {LOGITS_AT_ONCE} bytes; lower \
-             `max_tokens` or the batch size"
+            "the logits of the batch need {bytes} bytes ({steps} tokens × {vocabulary} numbers), \
+             limit {LOGITS_AT_ONCE} bytes; lower `max_tokens` or the batch size"
         )
     };
     (bytes > LOGITS_AT_ONCE)
@@ -421,7 +422,8 @@ fn prepare_request(
     let vocabulary = model.vocabulary();
     if let Some(id) = prompt.iter().find(|id| **id as usize >= vocabulary) {
         return Err(rejected(format!(
-            "the prompt has the token id {id}, the vocabulary of the model has {vocabulary} tokens; use the tokenizer of the model"
+            "the prompt has the token id {id}, the vocabulary of the model has {vocabulary} \
+            tokens; use the tokenizer of the model"
         )));
     }
     match limit.saturating_sub(tokens) {
@@ -431,7 +433,8 @@ fn prepare_request(
         ))),
         room => match request.excess_length(room, job.leave_after) {
             Some(most) if request.ignore_eos => Err(rejected(format!(
-                "the prompt has {tokens} tokens, the reply {most} (`ignore_eos`); the limit of the model is {limit} in total"
+                "the prompt has {tokens} tokens, the reply {most} (`ignore_eos`); the limit of \
+                the model is {limit} in total"
             ))),
             _ => Ok(request.params(prompt, room, job.leave_after, logits)),
         },

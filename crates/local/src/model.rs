@@ -87,8 +87,8 @@ impl Model {
         Ok(ids.ok_or_else(refused)?)
     }
 
-    /// The prompt text of a conversation, an array of messages, by the model's chat template, which brings its own special
-    /// tokens; None where the model has none.
+    /// The prompt text of a conversation, an array of messages, by the model's chat template, which brings its own
+    /// special tokens; None where the model has none.
     ///
     /// # Errors
     /// The template rejects the messages.
@@ -110,9 +110,9 @@ impl Model {
         self.vocabulary
     }
 
-    /// Computes a batch. `clock` is read after the device has finished. `alive` is called for each active row before each step; false
-    /// cancels the row. It is also called between pieces of the prefill and layers, where computing stops if all rows are cancelled.
-    /// Rows that ended stay in the batch until all have ended.
+    /// Computes a batch. `clock` is read after the device has finished. `alive` is called for each active row before
+    /// each step; false cancels the row. It is also called between pieces of the prefill and layers, where computing
+    /// stops if all rows are cancelled. Rows that ended stay in the batch until all have ended.
     ///
     /// # Errors
     /// A prompt is empty or too long, or the device failed.

@@ -1,7 +1,8 @@
 //! Sampling of the next token from the logits.
 //!
-//! The steps are those of [`Sampling`] in order: repetition penalty, temperature, `top_k`, `top_p`, `min_p`. Then exactly one
-//! random number is drawn, so that the numbers of a row depend only on its seed and step. Equal logits are ordered by id.
+//! The steps are those of [`Sampling`] in order: repetition penalty, temperature, `top_k`, `top_p`, `min_p`. Then
+//! exactly one random number is drawn, so that the numbers of a row depend only on its seed and step. Equal logits
+//! are ordered by id.
 
 use crate::generation_params::Sampling;
 use rand::Rng;
@@ -71,8 +72,8 @@ fn to_weights(logits: &mut [f32], temperature: f32) {
     }
 }
 
-/// The tokens that pass the filters, with their weights: sorted by weight where `top_k` or `top_p` removed some, otherwise by id,
-/// because sorting the whole vocabulary would be slow.
+/// The tokens that pass the filters, with their weights: sorted by weight where `top_k` or `top_p` removed some,
+/// otherwise by id, because sorting the whole vocabulary would be slow.
 fn filter_tokens(weights: &[f32], sampling: &Sampling) -> Vec<(u32, f32)> {
     let mut all: Vec<(u32, f32)> = (0u32..).zip(weights.iter().copied()).collect();
     let top = usize::try_from(sampling.top_k).unwrap_or(usize::MAX);

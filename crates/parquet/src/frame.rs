@@ -1,4 +1,5 @@
-//! Reads the columns of a file as those of a frame. Call its functions within [`crate::decode`]: the file may be damaged.
+//! Reads the columns of a file as those of a frame. Call its functions within [`crate::decode`]: the file may be
+//! damaged.
 
 use crate::{ParquetError, read_column};
 use polars::prelude::{ArrowDataType, ArrowSchema, Column, CompatLevel, DataType, Series};

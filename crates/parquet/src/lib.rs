@@ -35,8 +35,8 @@ const MAX_PAGE_HEADER: usize = 1 << 24;
 /// A column's name and the values of one row group.
 type Column = (PlSmallStr, Box<dyn Array>);
 
-/// The rows of a Parquet file in order, with one row group in memory at a time. Lists and structs become JSON arrays and
-/// objects, bytes become base64, and dates, times and decimals become text.
+/// The rows of a Parquet file in order, with one row group in memory at a time. Lists and structs become JSON arrays
+/// and objects, bytes become base64, and dates, times and decimals become text.
 pub struct Records<R> {
     input: R,
     file: FileMetadata,
@@ -215,7 +215,8 @@ pub enum ParquetError {
     },
     /// A column has another type.
     #[error(
-        "column `{column}` has type {found} instead of {expected}: the file is not of a run, or another program changed it"
+        "column `{column}` has type {found} instead of {expected}: the file is not of a run, or \
+        another program changed it"
     )]
     Type {
         /// The column.

@@ -1,7 +1,7 @@
 //! The account of one response over its messages: texts, events, finish reasons and token counts per choice.
 //!
-//! A decoder adds the texts of each wire event with [`Accumulator::add_text`] and ends it with [`Accumulator::emit_pending`], which
-//! adds at most one token event per choice.
+//! A decoder adds the texts of each wire event with [`Accumulator::add_text`] and ends it with
+//! [`Accumulator::emit_pending`], which adds at most one token event per choice.
 
 use crate::content_kind::ContentKind;
 use crate::markers::{Found, MarkerSplitter, Markers, split_text};
@@ -17,7 +17,8 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Maximum number of choices per response, eight times the limit of OpenAI, so that a faulty server cannot fill the memory.
+/// Maximum number of choices per response, eight times the limit of OpenAI, so that a faulty server cannot fill the
+/// memory.
 pub const MAX_CHOICES: usize = 1024;
 /// Finish reasons of vLLM and SGLang for an aborted generation.
 const ABORTED: [&str; 2] = ["abort", "error"];
@@ -118,7 +119,8 @@ impl MessageText {
         calls + texts.map(String::len).iter().sum::<usize>()
     }
 
-    /// The message for the next turn; `call_json` formats a tool call, or returns None for a call that is not sent back.
+    /// The message for the next turn; `call_json` formats a tool call, or returns None for a call that is not sent
+    /// back.
     fn into_message(
         self,
         markers: &Markers,
@@ -168,7 +170,8 @@ struct ReceivedText {
 }
 
 impl ReceivedText {
-    /// Whether this text is all of the text so far, which came in several events. `is_final`: it came with the finish reason.
+    /// Whether this text is all of the text so far, which came in several events. `is_final`: it came with the finish
+    /// reason.
     fn is_repeated_by(&self, text: &str, is_final: bool) -> bool {
         let compared = text.as_bytes().get(..COMPARED).unwrap_or(text.as_bytes());
         text.len() as u64 == self.bytes
@@ -366,8 +369,8 @@ impl Accumulator {
         choice_in(&mut self.choices, index)
     }
 
-    /// Adds the next event of a choice, if it only has this plain ASCII text, without a running count of tokens. False if the text
-    /// needs [`Accumulator::add_text`] and [`Accumulator::emit_pending`] instead.
+    /// Adds the next event of a choice, if it only has this plain ASCII text, without a running count of tokens.
+    /// False if the text needs [`Accumulator::add_text`] and [`Accumulator::emit_pending`] instead.
     pub fn add_plain_event(
         &mut self,
         index: u32,
@@ -513,7 +516,8 @@ impl Accumulator {
         Ok(())
     }
 
-    /// Ends an event: adds a content event for each choice with content, with its running count of tokens if it has one.
+    /// Ends an event: adds a content event for each choice with content, with its running count of tokens if it has
+    /// one.
     pub fn emit_pending(&mut self, events: &mut Events) {
         for choice in &mut self.choices {
             let pending = std::mem::take(&mut choice.pending);
@@ -550,7 +554,8 @@ impl Accumulator {
         self.add_usage(choice, parse_usage(raw))
     }
 
-    /// Adds a usage report. With a single choice it is the running count of that choice; otherwise it is for the request.
+    /// Adds a usage report. With a single choice it is the running count of that choice; otherwise it is for the
+    /// request.
     pub fn add_usage(&mut self, choice: Option<u32>, usage: Usage) -> Result<(), Failure> {
         if usage == Usage::default() {
             return Ok(());
@@ -635,7 +640,8 @@ impl Accumulator {
         }
     }
 
-    /// Completes the events of a stream at its end: the tokens in each, and the number of those with reasoning before the answer.
+    /// Completes the events of a stream at its end: the tokens in each, and the number of those with reasoning before
+    /// the answer.
     pub fn close(&self, events: &mut Events) {
         let weights = self.running_counts.weights(self.latest_usage.output);
         let sum: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
@@ -660,7 +666,8 @@ impl Accumulator {
             .fold(0, u64::saturating_add)
     }
 
-    /// The range of each token event's text in the text of the reply; empty if an event has content that is not in one place of it.
+    /// The range of each token event's text in the text of the reply; empty if an event has content that is not in
+    /// one place of it.
     fn event_texts(&self) -> Vec<Range<u32>> {
         let mut base = 0;
         let mut choices = BTreeMap::new();
@@ -694,8 +701,8 @@ impl Accumulator {
 
     /// The token counts of the request.
     ///
-    /// vLLM sends one total after the last choice. llama-server sends one count per choice in separate events, or, for text
-    /// completions, with the last text of each choice.
+    /// vLLM sends one total after the last choice. llama-server sends one count per choice in separate events, or,
+    /// for text completions, with the last text of each choice.
     pub fn usage(&self) -> Usage {
         let join = if self
             .running_counts

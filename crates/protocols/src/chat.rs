@@ -87,7 +87,8 @@ impl ChatMessages {
         if self.add_by_pattern(json, events) {
             return Ok(());
         }
-        // Checked once, the text needs no check per string. The SSE standard decodes a stream with replacement characters.
+        // Checked once, the text needs no check per string. The SSE standard decodes a stream with replacement
+        // characters.
         let text =
             str::from_utf8(json).map_or_else(|_| String::from_utf8_lossy(json), Cow::Borrowed);
         let chunk =
@@ -304,8 +305,8 @@ fn call_json(call: ToolCallText) -> Option<Value> {
 }
 
 impl Assembly for ChatMessages {
-    /// `transformers serve` never sends `[DONE]`, so a body with a finish reason for every choice is complete without it.
-    /// `[DONE]` without these reasons is not.
+    /// `transformers serve` never sends `[DONE]`, so a body with a finish reason for every choice is complete without
+    /// it. `[DONE]` without these reasons is not.
     fn event(&mut self, event: Event<'_>, events: &mut Events) -> Result<(), Failure> {
         if event.data == b"[DONE]" {
             events.done = true;

@@ -1,7 +1,7 @@
 //! The JSON of the OpenAI family: one event of a stream, or one reply. Unused fields are skipped.
 //!
-//! Values are raw slices of the body: an empty text is detected without decoding, so an event needs no allocation, and a token
-//! that is half a surrogate pair still counts.
+//! Values are raw slices of the body: an empty text is detected without decoding, so an event needs no allocation,
+//! and a token that is half a surrogate pair still counts.
 
 use crate::content_kind::ContentKind;
 use crate::raw_json::{OneOrMany, Raw, is_filled, is_text};
@@ -163,7 +163,8 @@ pub struct Piece<'a> {
 }
 
 impl<'a> Choice<'a> {
-    /// Passes each piece of generated content to `sink`, without tool calls. The same text in two fields is passed once.
+    /// Passes each piece of generated content to `sink`, without tool calls. The same text in two fields is passed
+    /// once.
     pub fn pieces(&self, sink: &mut dyn FnMut(Piece<'a>)) {
         match self.content() {
             Some(message) => message.pieces(self.text, sink),

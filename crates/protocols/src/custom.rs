@@ -1,4 +1,5 @@
-//! `api: custom`: any API with JSON messages. The scenario's template is the request, its JSONPaths decode the response.
+//! `api: custom`: any API with JSON messages. The scenario's template is the request, its JSONPaths decode the
+//! response.
 
 use crate::accumulator::{Accumulator, MAX_CHOICES};
 use crate::decoder::{Assembly, decoder_for};
@@ -86,7 +87,8 @@ impl Choices {
                 .take_while(|(a, b)| a == b)
                 .count()
         };
-        // The longest common prefix is with a neighbour in sorted order; the first entry with that prefix is the result.
+        // The longest common prefix is with a neighbour in sorted order; the first entry with that prefix is the
+        // result.
         let at = self.0.partition_point(|(other, _)| other.as_str() < path);
         let beside = self
             .0
@@ -256,8 +258,8 @@ impl Assembly for Extracted {
         self.add(&parse_tree(body, MAX_DOCUMENT_VALUES)?)
     }
 
-    /// A stream is complete with its end marker, or with a finish reason for every choice; if the scenario defines neither, with
-    /// the end of the body.
+    /// A stream is complete with its end marker, or with a finish reason for every choice; if the scenario defines
+    /// neither, with the end of the body.
     fn ending(&self, streamed: bool) -> Result<Finish, Failure> {
         if !streamed || self.done {
             return self.accumulator.ending();

@@ -245,7 +245,8 @@ impl Results {
         self.take_text(context, TextPosition::Arguments { call: place }, arguments)
     }
 
-    /// The index of a call without one: that of its id, of a new call for a new id, or of the latest call without an id.
+    /// The index of a call without one: that of its id, of a new call for a new id, or of the latest call without an
+    /// id.
     fn number_call(&self, choice: u32, call: &Call<'_>) -> u32 {
         let id = call.id.map(decode_string).unwrap_or_default();
         let known = || self.calls.iter().filter(|known| known.choice == choice);

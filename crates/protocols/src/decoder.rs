@@ -8,8 +8,8 @@ use llmscen_core::outcome::{Failure, FailureKind, Finish};
 use llmscen_core::request::Framing;
 use serde_json::Value;
 
-/// Maximum size of an event, bytes: hundreds of times a token with log probabilities. A server that never ends an event must not
-/// fill the memory.
+/// Maximum size of an event, bytes: hundreds of times a token with log probabilities. A server that never ends an
+/// event must not fill the memory.
 const MAX_EVENT_BYTES: usize = 8 << 20;
 
 /// The decoder of a stream of events.
@@ -217,10 +217,11 @@ fn quote_stray(failure: Failure, stray: &[u8]) -> Failure {
 
 /// Decodes the messages of one response of an API. Never panics.
 pub trait Assembly: Send {
-    /// Decodes one event of a stream with non-empty data: adds its content to `events`, and sets `events.done` at the end marker.
-    /// Events named `error` are handled by the caller.
+    /// Decodes one event of a stream with non-empty data: adds its content to `events`, and sets `events.done` at the
+    /// end marker. Events named `error` are handled by the caller.
     ///
-    /// # Errors `stream_error` with the server's message for an error; `decode` for a message that the API does not allow.
+    /// # Errors `stream_error` with the server's message for an error; `decode` for a message that the API does not
+    /// allow.
     fn event(&mut self, event: Event<'_>, events: &mut Events) -> Result<(), Failure>;
 
     /// Handles an event with a name and no data, which most APIs ignore.
@@ -357,8 +358,9 @@ pub fn framing_of_content_type(
     }
 }
 
-/// The framing of a body by its first bytes, where they show another one than its `content-type`; None if more bytes are needed.
-/// `may_be_lines`: the API may stream lines of JSON, so that the first line decides between these and one document.
+/// The framing of a body by its first bytes, where they show another one than its `content-type`; None if more bytes
+/// are needed. `may_be_lines`: the API may stream lines of JSON, so that the first line decides between these and one
+/// document.
 ///
 /// # Errors
 /// Those of the `content-type`.
@@ -694,7 +696,8 @@ mod tests {
         fn arbitrary_bytes_never_panic_and_splits_change_nothing(
             parts in prop::collection::vec(prop_oneof![
                 prop::collection::vec(any::<u8>(), 0..20),
-                select(vec!["data: ", "\n\n", "{\"choices\":[{\"text\":\"", "\"}]}", "{", "\\u", ROLE, HI, STOP, DONE]).prop_map(|text| text.as_bytes().to_vec()),
+                select(vec!["data: ", "\n\n", "{\"choices\":[{\"text\":\"", "\"}]}", "{", "\\u", ROLE,
+                    HI, STOP, DONE]).prop_map(|text| text.as_bytes().to_vec()),
             ], 0..20),
             cuts in prop::collection::vec(any::<Index>(), 0..10),
             shape in select(vec![Framing::Sse, Framing::Json]),

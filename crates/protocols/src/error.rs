@@ -5,8 +5,8 @@ use serde_json::Value;
 
 /// The server's message in an error response, at most [`Failure::MAX_MESSAGE`] characters.
 ///
-/// Supports OpenAI's `error` object, FastAPI's `detail` (text, or a list of errors), a plain `message`, the title of an HTML
-/// page, and plain text.
+/// Supports OpenAI's `error` object, FastAPI's `detail` (text, or a list of errors), a plain `message`, the title of
+/// an HTML page, and plain text.
 pub fn error_message(status: u16, body: &[u8]) -> String {
     let words = error_text(body);
     match words.is_empty() {

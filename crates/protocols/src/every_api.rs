@@ -11,9 +11,8 @@ use llmscen_core::request::{Extract, RequestSpec};
 #[test]
 fn an_instant_stop_is_good_in_every_protocol() {
     let chat = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
-    let message = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"m\",\"content\":[]}}\n\n\
-                   event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"}}\n\n\
-                   event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
+    let message = "event: message_start\ndata: \
+                   {\"type\":\"message_start\",\"message\":{\"id\":\"m\",\"content\":[]}}\n\nevent: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"}}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
     let completed = r#"{"id":"r","status":"completed","output":[]}"#;
     let responses =
         format!("data: {{\"type\":\"response.completed\",\"response\":{completed}}}\n\n");

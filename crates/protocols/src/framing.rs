@@ -1,4 +1,5 @@
-//! Framing: server-sent events by the WHATWG HTML standard (section 9.2.6), and lines of JSON, from bytes split anywhere.
+//! Framing: server-sent events by the WHATWG HTML standard (section 9.2.6), and lines of JSON, from bytes split
+//! anywhere.
 
 use memchr::{memchr, memchr2};
 use serde_json::Value;
@@ -37,7 +38,8 @@ pub fn sniff(bytes: &[u8]) -> Option<Beginning> {
     }
 }
 
-/// Whether the first line of a body is a JSON object that others follow, by its `"done": false`; None if more bytes are needed.
+/// Whether the first line of a body is a JSON object that others follow, by its `"done": false`; None if more bytes
+/// are needed.
 pub fn is_first_of_lines(bytes: &[u8]) -> Option<bool> {
     let text = bytes.strip_prefix(BOM).unwrap_or(bytes).trim_ascii_start();
     match memchr2(b'\n', b'\r', text) {
@@ -61,8 +63,8 @@ pub struct Event<'a> {
 
 /// Splits a byte stream into events. An event within one push is not copied.
 ///
-/// The standard drops a last event without its blank line; [`Sse::finish`] returns it, because servers omit the last line ends.
-/// Fields other than `data` and `event` are for reconnecting and are ignored.
+/// The standard drops a last event without its blank line; [`Sse::finish`] returns it, because servers omit the last
+/// line ends. Fields other than `data` and `event` are for reconnecting and are ignored.
 #[derive(Debug)]
 pub struct Sse {
     limit: usize,
@@ -539,7 +541,8 @@ mod tests {
         #[test]
         fn splits_change_nothing(
             words in prop::collection::vec(
-                prop::sample::select(vec![&b"data: a"[..], b"data", b"event: x", b":", b"\r", b"\n", b"\r\n", b"\xEF\xBB\xBF", b"\xFF"]),
+                prop::sample::select(vec![&b"data: a"[..], b"data", b"event: x", b":", b"\r", b"\n",
+                    b"\r\n", b"\xEF\xBB\xBF", b"\xFF"]),
                 0..24,
             ),
             cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8),

@@ -19,8 +19,8 @@ const APIS: [Api; 6] = [
     Api::Anthropic,
 ];
 
-/// Response; events; events with content; finish reason or failure; prompt, output, reasoning and cached tokens; text. Written by
-/// reading the responses, not by running the decoder.
+/// Response; events; events with content; finish reason or failure; prompt, output, reasoning and cached tokens;
+/// text. Written by reading the responses, not by running the decoder.
 const REPLIES: &[(&str, u32, u32, &str, &str, &str)] = &[
     ("anthropic.error.json", 0, 0, "stream_error", "- - - -", ""),
     (
@@ -262,8 +262,8 @@ fn the_inputs_worked_on_are_counted() {
     );
 }
 
-/// A response truncated anywhere, by the end of its body or a reset, has no more content than was sent, and is successful only
-/// with its end: the marker, or for chat a finish reason for every choice.
+/// A response truncated anywhere, by the end of its body or a reset, has no more content than was sent, and is
+/// successful only with its end: the marker, or for chat a finish reason for every choice.
 #[test]
 fn a_response_cut_anywhere_is_a_failure_that_keeps_its_good_part() {
     for (name, made) in recordings::spec(&APIS) {

@@ -4,8 +4,9 @@
 //! bytes ── framing ── one event ── its JSON ── accumulator (state of the response) ── Reply
 //! ```
 //!
-//! An API is one file that implements [`Protocol`], and one line in [`protocol()`]. `decoder` turns bytes into messages for all
-//! APIs. Each API has an `Assembly` for its messages; `accumulator` collects texts, finish reasons and counts per choice.
+//! An API is one file that implements [`Protocol`], and one line in [`protocol()`]. `decoder` turns bytes into
+//! messages for all APIs. Each API has an `Assembly` for its messages; `accumulator` collects texts, finish reasons
+//! and counts per choice.
 #![cfg_attr(
     not(test),
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)
@@ -137,8 +138,8 @@ pub fn protocol(api: Api, request: Option<&RequestSpec>) -> Result<Arc<dyn Proto
 pub trait Decoder: Send {
     /// Decodes the bytes of one socket read and adds completed events to `events`.
     ///
-    /// Never panics. In the steady state of a stream, an event allocates nothing, unless it carries log probabilities, its text
-    /// is collected, or the API is `custom`.
+    /// Never panics. In the steady state of a stream, an event allocates nothing, unless it carries log
+    /// probabilities, its text is collected, or the API is `custom`.
     fn push(&mut self, bytes: &[u8], events: &mut Events);
 
     /// Whether a decoded event was an error, or could not be decoded.
@@ -146,17 +147,18 @@ pub trait Decoder: Send {
         false
     }
 
-    /// Number of events of a stream that advanced the response: content, audio, a finish reason, or a higher token count.
-    /// Heartbeats do not.
+    /// Number of events of a stream that advanced the response: content, audio, a finish reason, or a higher token
+    /// count. Heartbeats do not.
     fn progress(&self) -> u32 {
         0
     }
 
-    /// Ends the response. `broken` is the failure that interrupted it, such as a reset or a timeout; None: the body is complete.
+    /// Ends the response. `broken` is the failure that interrupted it, such as a reset or a timeout; None: the body
+    /// is complete.
     ///
-    /// A last event without its blank line is added to `events` if the body is complete. The response takes precedence over
-    /// `broken`: a stream with its end marker is successful whatever happened later, and an error inside the response, or
-    /// unreadable data, remains the failure.
+    /// A last event without its blank line is added to `events` if the body is complete. The response takes
+    /// precedence over `broken`: a stream with its end marker is successful whatever happened later, and an error
+    /// inside the response, or unreadable data, remains the failure.
     fn finish(self: Box<Self>, events: &mut Events, broken: Option<Failure>) -> Reply;
 }
 
@@ -165,15 +167,15 @@ pub trait Decoder: Send {
 pub struct Events {
     /// Number of all events, including role-only events, usage and the end marker, without comments.
     pub total: u32,
-    /// Number of events with non-empty generated content: text, reasoning, refusal, name or arguments of a tool call. An event
-    /// with content of several choices counts once per choice.
+    /// Number of events with non-empty generated content: text, reasoning, refusal, name or arguments of a tool call.
+    /// An event with content of several choices counts once per choice.
     pub content: u32,
     /// Number of content events before the first one with non-reasoning content. Set at the end.
     pub reasoning: u32,
     /// The choice of each content event; empty while all belong to choice 0.
     pub choices: Vec<u32>,
-    /// The tokens in each content event, if the server reports a running count with every event; otherwise empty. Filled at the
-    /// end.
+    /// The tokens in each content event, if the server reports a running count with every event; otherwise empty.
+    /// Filled at the end.
     pub weights: Vec<u32>,
     /// The audio of the response, once any has been decoded.
     pub audio: Option<AudioReceived>,
@@ -232,7 +234,8 @@ pub struct Reply {
     pub id: Option<String>,
     /// All generated text (reasoning, content, refusal, tool calls), choice by choice; None: not collected.
     pub text: Option<String>,
-    /// The bytes of each token event in `text`; empty if text is not collected, or an event has content that is not in one place of it.
+    /// The bytes of each token event in `text`; empty if text is not collected, or an event has content that is not
+    /// in one place of it.
     pub event_texts: Vec<Range<u32>>,
     /// The message of the first choice, for the next turn of a conversation; None: not collected.
     pub message: Option<Message>,

@@ -7,7 +7,8 @@
 //!     └──────────▶ Undecided ── closing marker: all before it was reasoning ──┘
 //!                      └─────── opening marker: a text about markers ─────────┘
 //! ```
-//! Harmony (gpt-oss) names the channel of each message: `<|channel|>analysis<|message|>…<|end|><|start|>assistant<|channel|>final<|message|>…`.
+//! Harmony (gpt-oss) names the channel of each message:
+//! `<|channel|>analysis<|message|>…<|end|><|start|>assistant<|channel|>final<|message|>…`.
 
 use crate::content_kind::ContentKind;
 use llmscen_core::request::ReasoningMarkers;
@@ -521,8 +522,10 @@ mod tests {
         fn the_division_into_pieces_changes_nothing(
             words in prop::collection::vec(
                 prop::sample::select(vec![
-                    "<think>", "</think>", "<", "think>", " ", "a", "[THINK]", "[/THINK]", "<|channel|>", "analysis", "final",
-                    "<|message|>", "<|end|>", "<|start|>", "assistant", "\u{25c1}think\u{25b7}", "\u{25c1}/think\u{25b7}",
+                    "<think>", "</think>", "<", "think>", " ", "a", "[THINK]", "[/THINK]", "<|channel|>",
+                        "analysis", "final",
+                    "<|message|>", "<|end|>", "<|start|>", "assistant", "\u{25c1}think\u{25b7}",
+                        "\u{25c1}/think\u{25b7}",
                 ]),
                 0..12,
             ),

@@ -1,4 +1,5 @@
-//! Plausibility of reported counts: a token count that cannot be true is corrected or discarded, and noted in the outcome.
+//! Plausibility of reported counts: a token count that cannot be true is corrected or discarded, and noted in the
+//! outcome.
 
 use llmscen_core::outcome::{Anomaly, AnomalyKind, Outcome, ServerTimes, Usage};
 use llmscen_core::request::MAX_EVENTS_PER_TOKEN;
@@ -26,7 +27,8 @@ const MAX_PROMPT_OUTSIDE_BODY: u64 = 10_000_000;
 /// Tolerance for times reported by the server.
 const CLOCK_TOLERANCE: Nanos = Nanos::from_millis(1000);
 
-/// Corrects counts and times of an outcome that cannot be true, and adds each to its anomalies. `packed`: the body was compressed.
+/// Corrects counts and times of an outcome that cannot be true, and adds each to its anomalies. `packed`: the body
+/// was compressed.
 pub fn correct_counts(outcome: &mut Outcome, packed: bool) {
     let found = [
         zero_output(outcome),
@@ -140,8 +142,8 @@ fn discard_output(outcome: &mut Outcome, reported: u64) -> Anomaly {
     }
 }
 
-/// A count that is too small for the events and the characters of the reply. Some gateways send each character as an event, and the
-/// longest tokens are runs of spaces.
+/// A count that is too small for the events and the characters of the reply. Some gateways send each character as an
+/// event, and the longest tokens are runs of spaces.
 fn too_few_tokens(outcome: &mut Outcome) -> Option<Anomaly> {
     let reported = outcome.usage.output?;
     let events = outcome.timeline.tokens.len() as u64;

@@ -81,7 +81,8 @@ pub fn is_error(raw: Raw) -> bool {
     raw.is_some_and(|raw| is_error_json(raw.get()))
 }
 
-/// Whether this JSON of an error field is an error: servers may set the field to null, false, 0, or an empty text, list or object.
+/// Whether this JSON of an error field is an error: servers may set the field to null, false, 0, or an empty text,
+/// list or object.
 pub fn is_error_json(json: &str) -> bool {
     !matches!(json, "null" | "false" | "0" | "\"\"" | "[]" | "{}")
 }
@@ -89,8 +90,8 @@ pub fn is_error_json(json: &str) -> bool {
 /// Maximum number of elements of a [`OneOrMany`]: more than any batch of documents or vectors that a server accepts.
 const MAX_ELEMENTS: usize = 1 << 16;
 
-/// A list that allocates nothing for at most one element, the usual case here. More than [`MAX_ELEMENTS`] elements are an error,
-/// because each takes many times the memory of its text.
+/// A list that allocates nothing for at most one element, the usual case here. More than [`MAX_ELEMENTS`] elements
+/// are an error, because each takes many times the memory of its text.
 pub struct OneOrMany<T> {
     first: Option<T>,
     rest: Vec<T>,

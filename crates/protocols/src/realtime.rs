@@ -16,7 +16,8 @@ use serde_json::{Value, json};
 pub struct Realtime;
 
 impl Protocol for Realtime {
-    /// The contents of the client events: one `session.update`, a `conversation.item.create` per item, one `response.create`.
+    /// The contents of the client events: one `session.update`, a `conversation.item.create` per item, one
+    /// `response.create`.
     fn body(&self, _stream: bool) -> Value {
         json!({
             "session": {

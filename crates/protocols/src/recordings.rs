@@ -1,5 +1,5 @@
-//! The recorded responses of real servers in `tests/wire`, parsed. `tests/wire/spec` has bodies written from API documentation,
-//! for servers that could not be recorded; their kind is the file extension.
+//! The recorded responses of real servers in `tests/wire`, parsed. `tests/wire/spec` has bodies written from API
+//! documentation, for servers that could not be recorded; their kind is the file extension.
 
 use llmscen_core::api::Api;
 use std::collections::BTreeMap;

@@ -440,7 +440,8 @@ fn replay<'a>(
     decode(recording.api, shape, pieces, broken)
 }
 
-/// Summarizes a reply: events; events with content; finish reason or failure; prompt, output, reasoning and cached tokens.
+/// Summarizes a reply: events; events with content; finish reason or failure; prompt, output, reasoning and cached
+/// tokens.
 pub fn summarize(events: &Events, reply: &Reply) -> (u32, u32, String, String) {
     let word = match &reply.end {
         Ok(finish) => finish.reason.clone(),

@@ -125,7 +125,8 @@ proptest! {
 
     #[test]
     fn pieces_of_bodies_and_garbage_never_panic(
-        parts in prop::collection::vec((select(all()), any::<Index>(), 0usize..400, prop::collection::vec(any::<u8>(), 0..6)), 1..8),
+        parts in prop::collection::vec((select(all()), any::<Index>(), 0usize..400,
+            prop::collection::vec(any::<u8>(), 0..6)), 1..8),
         cuts in prop::collection::vec(any::<Index>(), 0..8),
     ) {
         let part = |(spec, from, length, garbage): &(Spec, Index, usize, Vec<u8>)| {

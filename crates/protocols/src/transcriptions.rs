@@ -181,9 +181,7 @@ mod tests {
         \"usage\":{\"type\":\"tokens\",\"input_tokens\":14,\"output_tokens\":4,\"total_tokens\":18}}\n\n";
     const CHUNK: &str = "data: {\"id\":\"trsc-1\",\"object\":\"transcription.chunk\",\
         \"choices\":[{\"index\":0,\"delta\":{\"content\":\" ho\"},\"finish_reason\":null}]}\n\n";
-    const CHUNK_END: &str = "data: {\"id\":\"trsc-1\",\"choices\":[{\"delta\":{\"content\":\"\"},\"finish_reason\":\"stop\"}]}\n\n\
-        data: {\"id\":\"trsc-1\",\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":2}}\n\n\
-        data: [DONE]\n\n";
+    const CHUNK_END: &str = "data: {\"id\":\"trsc-1\",\"choices\":[{\"delta\":{\"content\":\"\"},\"finish_reason\":\"stop\"}]}\n\ndata: {\"id\":\"trsc-1\",\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":2}}\n\ndata: [DONE]\n\n";
 
     #[test]
     fn the_streams_of_openai_and_vllm_are_read() {

@@ -8,8 +8,8 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
-/// Field names differ: the responses API counts input and output, Realtime has `input_token_details`, DeepSeek reports cached tokens
-/// outside of the details, and Moonshot and SGLang report details beside the totals.
+/// Field names differ: the responses API counts input and output, Realtime has `input_token_details`, DeepSeek
+/// reports cached tokens outside of the details, and Moonshot and SGLang report details beside the totals.
 #[derive(Deserialize)]
 struct Counts<'a> {
     #[serde(borrow)]
@@ -126,7 +126,8 @@ pub fn has_negative_count(raw: &RawValue) -> bool {
         && serde_json::from_str(raw.get()).is_ok_and(|value: Value| is_negative(&value))
 }
 
-/// Output tokens including reasoning. Some servers (xAI) exclude reasoning from the output count, which only the total reveals.
+/// Output tokens including reasoning. Some servers (xAI) exclude reasoning from the output count, which only the
+/// total reveals.
 fn with_reasoning(
     prompt: Option<u64>,
     output: Option<u64>,
@@ -138,7 +139,8 @@ fn with_reasoning(
     if apart { Some(together) } else { output }
 }
 
-/// The later of two running counts, or the earlier one if it is None. Counts only grow, so that a 0 after a count is no report.
+/// The later of two running counts, or the earlier one if it is None. Counts only grow, so that a 0 after a count is
+/// no report.
 pub fn latest_count(earlier: Option<u64>, later: Option<u64>) -> Option<u64> {
     later.filter(|count| *count > 0).or(earlier).or(later)
 }
@@ -196,7 +198,8 @@ struct TimedCounts<'a> {
     cache_n: Raw<'a>,
 }
 
-/// The token counts in a `timings` object of llama.cpp, which are there without `include_usage`. `prompt_n` excludes cached tokens.
+/// The token counts in a `timings` object of llama.cpp, which are there without `include_usage`. `prompt_n` excludes
+/// cached tokens.
 pub fn parse_timed_counts(raw: &RawValue) -> Usage {
     let Ok(counts) = serde_json::from_str::<TimedCounts>(raw.get()) else {
         return Usage::default();
@@ -269,8 +272,8 @@ impl RunningCounts {
 
     /// The tokens in each event; empty if unknown. `total` is the final count of the request.
     ///
-    /// Tokens without text, such as half a character, belong to the next event with text; those after the last text are not
-    /// counted.
+    /// Tokens without text, such as half a character, belong to the next event with text; those after the last text
+    /// are not counted.
     pub fn weights(&self, total: Option<u64>) -> Vec<u32> {
         let steps = match self.count_the_request(total) {
             true => self.request_steps(),
@@ -287,8 +290,8 @@ impl RunningCounts {
 
     /// Whether the running counts are of the request and not per choice.
     ///
-    /// vLLM and SGLang count per choice, others per request. Counts of a request increase with every event; counts of concurrent
-    /// choices usually do not. If they do, the final count decides: it is the sum over choices.
+    /// vLLM and SGLang count per choice, others per request. Counts of a request increase with every event; counts of
+    /// concurrent choices usually do not. If they do, the final count decides: it is the sum over choices.
     pub fn count_the_request(&self, total: Option<u64>) -> bool {
         let several = self.counts.windows(2).any(|pair| pair[0].0 != pair[1].0);
         if !several || self.request_steps().is_none() {

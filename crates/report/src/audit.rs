@@ -76,8 +76,9 @@ fn count_invalid_verdicts(case: &CaseReport) -> (String, bool) {
 pub(crate) fn audit_limits(report: &Report) -> String {
     let limits = &report.audit;
     format!(
-        "achieved rate at least {} of the offered rate, users idle at most {} of the time, workers stalled at most {} of the time, \
-         CPU at most {} of a core, unique prompts cached at most {}. Send delays up to {} at p99 and stalls up to {} are ignored",
+        "achieved rate at least {} of the offered rate, users idle at most {} of the time, \
+         workers stalled at most {} of the time, CPU at most {} of a core, unique prompts cached \
+         at most {}. Send delays up to {} at p99 and stalls up to {} are ignored",
         percent(limits.achieved),
         percent(limits.idle),
         percent(limits.stalled),
@@ -88,8 +89,9 @@ pub(crate) fn audit_limits(report: &Report) -> String {
     )
 }
 
-/// The objectives that are INVALID, or whose verdict depends on how much of the latency the load generator caused: one row
-/// compares the measured verdict with those for the slowest and the fastest server that its stalls and delays allow.
+/// The objectives that are INVALID, or whose verdict depends on how much of the latency the load generator caused:
+/// one row compares the measured verdict with those for the slowest and the fastest server that its stalls and delays
+/// allow.
 pub(crate) fn doubtful_objectives(report: &Report) -> Table {
     let columns = [
         "Case",
@@ -155,8 +157,9 @@ pub(crate) fn judged_three_times(report: &Report) -> Option<String> {
     };
     (all > 0).then(|| {
         format!(
-            "{all} {plural} judged three times: as measured, and for the slowest and the fastest server that the load generator's \
-             stalls and delays allow. {same} of {all} had the same verdict each time."
+            "{all} {plural} judged three times: as measured, and for the slowest and the fastest \
+             server that the load generator's stalls and delays allow. {same} of {all} had the \
+             same verdict each time."
         )
     })
 }

@@ -14,13 +14,14 @@ use std::fmt::Write;
 /// Significant digits of a number.
 const DIGITS: usize = 6;
 
-/// A baseline as JSON for version control: one statistic per line in a fixed order, with a final newline. Equal baselines give
-/// equal bytes.
+/// A baseline as JSON for version control: one statistic per line in a fixed order, with a final newline. Equal
+/// baselines give equal bytes.
 ///
 /// # Errors
 /// [`ViewError::Json`] if a value cannot be serialized.
 pub fn baseline(baseline: &Baseline) -> Result<String, ViewError> {
-    let head = json!({ "schema": BASELINE_SCHEMA, "name": baseline.name, "plan": baseline.plan, "confidences": baseline.confidences });
+    let head = json!({ "schema": BASELINE_SCHEMA, "name": baseline.name, "plan": baseline.plan,
+        "confidences": baseline.confidences });
     let head = serde_json::to_string_pretty(&head)?;
     let head = head.trim_end_matches('}').trim_end();
     // The confidence levels are joined into one line.
@@ -124,13 +125,15 @@ fn number_list(values: &[f64]) -> String {
     )
 }
 
-/// The number rounded to [`DIGITS`] significant digits, so that differences below the measurement error do not appear in a diff.
+/// The number rounded to [`DIGITS`] significant digits, so that differences below the measurement error do not appear
+/// in a diff.
 fn rounded(value: f64) -> Value {
     let digits = DIGITS - 1;
     json!(format!("{value:.digits$e}").parse::<f64>().unwrap_or(value))
 }
 
-/// The main metrics of a baseline with 95 % confidence bounds. `width`: of the terminal in characters; None: not a terminal.
+/// The main metrics of a baseline with 95 % confidence bounds. `width`: of the terminal in characters; None: not a
+/// terminal.
 pub fn baseline_table(baseline: &Baseline, width: Option<usize>, color: bool) -> String {
     let columns = vec![
         Column::text().terminal("CASE", 0),
@@ -178,7 +181,8 @@ fn figure_unit(name: &str) -> Unit {
 /// The format's name and version, the value of `schema`.
 pub const NOISE_SCHEMA: &str = "llmscen/baseline-doctor/1";
 
-/// The smallest change of each metric that runs can detect. `width`: of the terminal in characters; None: not a terminal.
+/// The smallest change of each metric that runs can detect. `width`: of the terminal in characters; None: not a
+/// terminal.
 pub fn noise_table(all: &[RunVariation], width: Option<usize>, color: bool) -> String {
     let columns = vec![
         Column::text().terminal("CASE", 0),
@@ -223,9 +227,10 @@ pub fn noise_table(all: &[RunVariation], width: Option<usize>, color: bool) -> S
 }
 
 /// The legend of that table.
-pub const NOISE_KEY: &str = "SPREAD: standard deviation between runs. 1 RUN, 3 PER SIDE, 5 PER SIDE: smallest change that one run compared with \
-     this baseline, or that many runs per side, detect with 80 % probability (two-sided test, 5 % significance). \
-     RUNS FOR 5%: runs per side that detect a change of 5 %. pp: percentage points.";
+pub const NOISE_KEY: &str = "SPREAD: standard deviation between runs. 1 RUN, 3 PER SIDE, 5 PER \
+     SIDE: smallest change that one run compared with this baseline, or that many runs per side, \
+     detect with 80 % probability (two-sided test, 5 % significance). RUNS FOR 5%: runs per side \
+     that detect a change of 5 %. pp: percentage points.";
 
 /// The same as JSON, indented, with a final newline.
 ///
@@ -299,7 +304,8 @@ mod tests {
     #[test]
     fn a_statistic_is_a_line_with_six_significant_digits() {
         let text = baseline(&sample()).unwrap();
-        let line = "        \"ttft.p95\": { \"value\": 12.3457, \"n\": 400, \"low\": [12.1933, null, 12.3457], \"high\": [12.1933, null, 12.3457] },\n";
+        let line = "        \"ttft.p95\": { \"value\": 12.3457, \"n\": 400, \"low\": [12.1933, \
+        null, 12.3457], \"high\": [12.1933, null, 12.3457] },\n";
         assert!(text.contains(line), "{text}");
         assert!(
             text.contains("        \"ttft.max\": { \"value\": 12345700.0, \"n\": 400 }\n"),

@@ -1,4 +1,5 @@
-//! The largest load of each configuration that meets its objectives, ranked: of capacity searches, or of ladders of loads.
+//! The largest load of each configuration that meets its objectives, ranked: of capacity searches, or of ladders of
+//! loads.
 
 use crate::format::capitalize;
 use crate::format::{ABSENT, check_title, counted, percent, value};
@@ -126,8 +127,8 @@ impl Capacity<'_> {
     }
 }
 
-/// The configurations of a report, ranked by the capacity per GPU, or by the capacity where the number of GPUs is not known;
-/// candidates of a search by how far they came first. None for fewer than two.
+/// The configurations of a report, ranked by the capacity per GPU, or by the capacity where the number of GPUs is not
+/// known; candidates of a search by how far they came first. None for fewer than two.
 pub(super) fn capacities(report: &Report) -> Option<Capacities<'_>> {
     let (quantity, unit, mut ranked) = match report.searches.as_slice() {
         [] => of_ladders(report),
@@ -172,10 +173,14 @@ pub(super) fn method(report: &Report) -> Option<&'static str> {
     let best = |search: &&SearchReport| search.is_result();
     Some(match candidates().filter(best).all(is_confirmed) {
         true => {
-            "Successive halving: each rung has the interval that was known after it, and the probes it took. Only the best candidate is a confirmed result; the others are estimates with fewer probes."
+            "Successive halving: each rung has the interval that was known after it, and the \
+            probes it took. Only the best candidate is a confirmed result; the others are \
+            estimates with fewer probes."
         }
         false => {
-            "Successive halving: each rung has the interval that was known after it, and the probes it took. Only the best candidate is a result; the others are estimates with fewer probes."
+            "Successive halving: each rung has the interval that was known after it, and the \
+            probes it took. Only the best candidate is a result; the others are estimates with \
+            fewer probes."
         }
     })
 }
@@ -455,13 +460,13 @@ fn names_system(path: &str) -> bool {
     path == VARIANT || path.starts_with("target.") && path != "target.model"
 }
 
-/// An open loop serves its rate if its successful requests per second are at least this share of it. Less is no chance of a Poisson
-/// process with [`FEWEST`] arrivals (two standard deviations).
+/// An open loop serves its rate if its successful requests per second are at least this share of it. Less is no
+/// chance of a Poisson process with [`FEWEST`] arrivals (two standard deviations).
 const SERVED: f64 = 0.8;
 const FEWEST: u64 = 100;
 
-/// Why a case does not pass, as text after its load; None if it does. Objectives that are easier to meet with more load are not among
-/// the reasons.
+/// Why a case does not pass, as text after its load; None if it does. Objectives that are easier to meet with more
+/// load are not among the reasons.
 fn obstacle(case: &CaseReport) -> Option<String> {
     let worst = case
         .verdicts
@@ -492,7 +497,8 @@ fn obstacle(case: &CaseReport) -> Option<String> {
     }
 }
 
-/// The largest load of a ladder up to which all cases pass. Objectives that are easier to meet with more load are judged there.
+/// The largest load of a ladder up to which all cases pass. Objectives that are easier to meet with more load are
+/// judged there.
 fn of_ladder<'a>(
     labels: Labels,
     mut cases: Vec<&'a CaseReport>,

@@ -273,8 +273,8 @@ fn case_row(
     Row::new(cells).case(&case.id)
 }
 
-/// The main metrics of some cases for a screen: the values of `keys` as columns, or the case id without keys, then metrics that a case
-/// has, and the verdict.
+/// The main metrics of some cases for a screen: the values of `keys` as columns, or the case id without keys, then
+/// metrics that a case has, and the verdict.
 pub(crate) fn short_table(
     report: &Report,
     shown: &[usize],
@@ -386,8 +386,8 @@ pub fn case_table(report: &Report, width: Option<usize>, color: bool) -> String 
     cases(report).terminal(Screen { width, color })
 }
 
-/// The groups of requests within cases: traffic classes of a mix, and groups of the dataset. Arrival rates are shown if any case
-/// has an arrival plan.
+/// The groups of requests within cases: traffic classes of a mix, and groups of the dataset. Arrival rates are shown
+/// if any case has an arrival plan.
 pub(crate) fn groups<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -> Table {
     let all: Vec<_> = cases
         .flat_map(|(index, case)| case.groups.iter().map(move |group| (index, case, group)))
@@ -531,8 +531,8 @@ fn output_tokens(endpoint: &GroupReport) -> f64 {
     tokens.map_or(0.0, |tokens| tokens.mean * tokens.n as f64)
 }
 
-/// The mean of the output tokens over the endpoints, or over the values of the same header; None for a single one, and without
-/// tokens.
+/// The mean of the output tokens over the endpoints, or over the values of the same header; None for a single one,
+/// and without tokens.
 fn mean_output_tokens(case: &CaseReport, endpoint: &GroupReport) -> Option<f64> {
     let all = siblings(case, endpoint);
     let sum: f64 = all.iter().map(|one| output_tokens(one)).sum();

@@ -20,7 +20,8 @@ mod tests;
 /// The format's name and version, the value of `schema`.
 pub const COMPARISON_SCHEMA: &str = "llmscen/comparison/1";
 
-/// compare.json, indented, with a final newline. Every key is always present; a missing value is null. Shares are 0..=1.
+/// compare.json, indented, with a final newline. Every key is always present; a missing value is null. Shares are
+/// 0..=1.
 ///
 /// # Errors
 /// [`ViewError::Json`] if a value cannot be serialized.
@@ -32,12 +33,15 @@ pub fn json(comparison: &Comparison) -> Result<String, ViewError> {
         "tests": comparison.tests,
         "confidence": comparison.confidence,
         "max_regression": comparison.max_regression,
-        "sides": comparison.sides.iter().enumerate().map(|(index, label)| side_json(comparison, index, label)).collect::<Vec<_>>(),
+        "sides": comparison.sides.iter().enumerate().map(|(index, label)| side_json(comparison, index,
+            label)).collect::<Vec<_>>(),
         "runs": comparison.runs.iter().map(run_json).collect::<Vec<_>>(),
         "differences": comparison.differences,
-        "alone": comparison.unmatched_cases.iter().map(|(run, case)| json!({ "run": run, "case": case })).collect::<Vec<_>>(),
+        "alone": comparison.unmatched_cases.iter().map(|(run, case)| json!({ "run": run,
+            "case": case })).collect::<Vec<_>>(),
         "notes": notes(comparison),
-        "comparisons": comparison.contrasts.iter().map(|contrast| contrast_json(comparison, contrast)).collect::<Vec<_>>(),
+        "comparisons": comparison.contrasts.iter().map(|contrast| contrast_json(comparison,
+            contrast)).collect::<Vec<_>>(),
         "signals": tables::signals_json(comparison),
     });
     Ok(serde_json::to_string_pretty(&document)? + "\n")

@@ -1,7 +1,7 @@
 //! Findings: what the measured values say about failures, saturation, queues, hardware and certainty, one line each.
 //!
-//! A finding names a cause only where its own measurement supports it; two things that only happened together are joined by
-//! "while".
+//! A finding names a cause only where its own measurement supports it; two things that only happened together are
+//! joined by "while".
 
 use crate::format::{against, check_title, counted, number, optional, percent, value};
 use crate::notes;
@@ -160,7 +160,8 @@ fn maximum(case: &CaseReport, signal: Signal) -> Option<f64> {
     case.telemetry.signals.get(&signal)?.max
 }
 
-/// Where something holds, with a leading space: ` in 5 of 12 cases`, ` from concurrency 32 on`; empty for a report of one case.
+/// Where something holds, with a leading space: ` in 5 of 12 cases`, ` from concurrency 32 on`; empty for a report of
+/// one case.
 fn place(report: &Report, cases: &[&CaseReport]) -> String {
     let all = report.cases.len();
     if all == 1 {
@@ -308,8 +309,8 @@ fn failed_objective(report: &Report, title: &str) -> Option<Finding> {
     Some(warn(text, Emphasis::Fail, index(report, case)))
 }
 
-/// `because requests queue in the server: …` where the server's own queue time is most of the TTFT, `while …` where requests only
-/// waited at the same time; None without a queue.
+/// `because requests queue in the server: …` where the server's own queue time is most of the TTFT, `while …` where
+/// requests only waited at the same time; None without a queue.
 fn queue(case: &CaseReport, metric: Metric) -> Option<String> {
     let time = mean(case, Signal::ServerQueueTime);
     let total = case.distributions.get(&metric).map(|values| values.mean);
@@ -495,7 +496,8 @@ fn by_load(report: &Report) -> Vec<(String, Vec<&CaseReport>)> {
     groups
 }
 
-/// The load from which on throughput does not grow, and the highest load, of cases by rising load. None if it grows to the end.
+/// The load from which on throughput does not grow, and the highest load, of cases by rising load. None if it grows
+/// to the end.
 pub(crate) fn saturated_from<'a>(
     cases: &[&'a CaseReport],
 ) -> Option<(&'a CaseReport, &'a CaseReport)> {
@@ -806,7 +808,8 @@ fn correlated(report: &Report) -> Option<Finding> {
         String::new()
     };
     let text = format!(
-        "Consecutive requests are correlated{} ({}).{example} {n} {noun} carry the information of about {effective:.0} independent ones.",
+        "Consecutive requests are correlated{} ({}).{example} {n} {noun} carry the information of \
+        about {effective:.0} independent ones.",
         place(report, &cases),
         names.join(", ")
     );

@@ -445,8 +445,8 @@ pub(crate) fn grid(lengths: u32) -> Report {
     report_of((0..6 * lengths).map(cell).collect(), RunVerdict::Fail, 1)
 }
 
-/// Variants on one, two and four GPUs over doubling concurrencies: the later ones are slower for one user and faster for many. Each
-/// passes up to another load.
+/// Variants on one, two and four GPUs over doubling concurrencies: the later ones are slower for one user and faster
+/// for many. Each passes up to another load.
 pub(crate) fn variants(count: u32, loads: u32) -> Report {
     let cell = |index: u32| {
         let (variant, users) = (index / loads, 1 << (index % loads));

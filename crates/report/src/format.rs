@@ -188,8 +188,8 @@ fn bytes_in(value: f64, significant: i32) -> String {
     )
 }
 
-/// The check as the scenario wrote it; `of scheduled` is added where failed requests count too, and `(default)` where the scenario
-/// did not write it.
+/// The check as the scenario wrote it; `of scheduled` is added where failed requests count too, and `(default)` where
+/// the scenario did not write it.
 pub fn check_title(check: &Check) -> String {
     let suffix = match check.of {
         RequestSet::Ok if check.is_default => " (default)",
@@ -227,7 +227,8 @@ pub fn depends_on_output_tokens(metric: Metric) -> bool {
     )
 }
 
-/// One line without control and bidirectional characters: text of a server must not move the cursor, break a table or reorder text.
+/// One line without control and bidirectional characters: text of a server must not move the cursor, break a table or
+/// reorder text.
 pub fn plain(text: &str) -> String {
     let visible = |c: char| {
         if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{fffe}' | '\u{ffff}') {

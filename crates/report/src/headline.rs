@@ -46,8 +46,8 @@ pub fn reason(report: &Report) -> String {
     text
 }
 
-/// What a screen says below its table: why a run has no results, is invalid or inconclusive, and what to do. None where the counts of
-/// objectives say everything.
+/// What a screen says below its table: why a run has no results, is invalid or inconclusive, and what to do. None
+/// where the counts of objectives say everything.
 pub(crate) fn paragraphs(report: &Report) -> Vec<String> {
     let is_counted = match report.verdict {
         RunVerdict::Pass => true,
@@ -85,7 +85,8 @@ fn inconclusive_action(report: &Report) -> String {
     });
     match needed.max() {
         Some((needed, unit)) => format!(
-            "Inconclusive: about {needed} {unit} per case would decide {count}; set `load.{unit}: {needed}` or a longer `load.duration`."
+            "Inconclusive: about {needed} {unit} per case would decide {count}; set `load.{unit}: \
+            {needed}` or a longer `load.duration`."
         ),
         None => format!("Inconclusive: {}", inconclusive_reason(report)),
     }
@@ -303,7 +304,8 @@ fn invalid_reason(report: &Report) -> String {
         );
     }
     format!(
-        "the load generator was the bottleneck in {count} of {all}, so their numbers are not the server's. `{}`: {}.{}",
+        "the load generator was the bottleneck in {count} of {all}, so their numbers are not the \
+        server's. `{}`: {}.{}",
         first.id,
         plain(why).trim_end_matches('.'),
         remedy(first),
@@ -388,7 +390,8 @@ pub(crate) fn validity(report: &Report) -> Option<(Emphasis, String)> {
         (0, _) => (
             Emphasis::Pass,
             format!(
-                "Measurement: every verdict is valid{facts}. In {} the load generator was late, but too little to change a verdict.",
+                "Measurement: every verdict is valid{facts}. In {} the load generator was late, \
+                but too little to change a verdict.",
                 if all == 1 {
                     "places".to_owned()
                 } else {
@@ -453,7 +456,8 @@ fn only_dataset_end(report: &Report) -> bool {
         && report.cases.iter().all(passed)
 }
 
-/// The reason of a verdict, and whether the dataset ended early. `passed`: the reason that the same run would have as a PASS.
+/// The reason of a verdict, and whether the dataset ended early. `passed`: the reason that the same run would have as
+/// a PASS.
 fn explain_dataset_end(
     report: &Report,
     reason: impl FnOnce() -> String,
@@ -519,7 +523,8 @@ mod tests {
         report.cases.iter_mut().for_each(|case| case.counts.ok = 0);
         assert_eq!(
             validity(&report).unwrap().1,
-            "Measurement: no request succeeded, so nothing is known of latencies (send delay p99 410 µs, event-loop stall p99 300 µs)."
+            "Measurement: no request succeeded, so nothing is known of latencies (send delay p99 \
+            410 µs, event-loop stall p99 300 µs)."
         );
     }
 
@@ -539,15 +544,19 @@ mod tests {
             ),
             (
                 report_of(vec![case(4), failing()], RunVerdict::Fail, 1),
-                "2 of 4 objectives failed. Worst: `ttft.p99 < 500ms` in `concurrency=64`, observed 1.33 s, 2.7x the limit.",
+                "2 of 4 objectives failed. Worst: `ttft.p99 < 500ms` in `concurrency=64`, \
+                observed 1.33 s, 2.7x the limit.",
             ),
             (
                 sweep(1),
-                "1 of 2 objectives is inconclusive. `error_rate < 1%` in `concurrency=1` has 240 of about 299 samples; increase `load.requests` or `load.duration`.",
+                "1 of 2 objectives is inconclusive. `error_rate < 1%` in `concurrency=1` has 240 \
+                of about 299 samples; increase `load.requests` or `load.duration`.",
             ),
             (
                 report_of(vec![no_data()], RunVerdict::Invalid, 4),
-                "the load generator was the bottleneck in 1 of 1 case, so their numbers are not the server's. `base`: schedule lag p99 8.1 ms is over 5 ms. Run llmscen on an idle machine or with more CPU cores, or lower the load.",
+                "the load generator was the bottleneck in 1 of 1 case, so their numbers are not \
+                the server's. `base`: schedule lag p99 8.1 ms is over 5 ms. Run llmscen on an \
+                idle machine or with more CPU cores, or lower the load.",
             ),
             (
                 report_of(vec![no_data()], RunVerdict::Error, 3),
@@ -607,8 +616,9 @@ mod tests {
         case.audit.objectives = vec![audit];
         (case.verdicts[0].ruling, case.verdicts[0].note) =
             (Ruling::Invalid, Some("a worker thread was stalled".into()));
-        let known = "1 of 2 objectives: the load generator may have caused the result. `ttft.p99 < 500ms` in `concurrency=1`: a worker \
-            thread was stalled. Run llmscen on an idle machine or with more CPU cores, or lower the load.";
+        let known = "1 of 2 objectives: the load generator may have caused the result. `ttft.p99 \
+            < 500ms` in `concurrency=1`: a worker thread was stalled. Run llmscen on an idle \
+            machine or with more CPU cores, or lower the load.";
         assert_eq!(reason(&report), known);
         report.cases[0].audit.reasons = vec![format!("{CACHED}93% of the prompt tokens")];
         let known = "1 of 1 case measured the server's prefix cache. `concurrency=1`: 93% of the prompt tokens.";

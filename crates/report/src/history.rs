@@ -77,11 +77,13 @@ fn plural(count: usize, one: &str, many: &str) -> String {
 fn explanation(history: &History) -> String {
     let options = &history.options;
     format!(
-        "Change points: binary segmentation with the maximally selected rank statistic and permutation p-values. The latest runs: Student's t \
-         for the mean of the last 1 to {} runs against the runs since the last change point, on logarithms (shares: on the plain scale). A page \
-         of runs without a change has an alarm with a probability of at most {}: each of {} is tested at {} (Bonferroni). A change of at \
-         most {} is shown and is no regression. Levels are geometric means (shares: arithmetic). Invalid cases are shown as rings and do not \
-         count.",
+        "Change points: binary segmentation with the maximally selected rank statistic and \
+         permutation p-values. The latest runs: Student's t for the mean of the last 1 to {} runs \
+         against the runs since the last change point, on logarithms (shares: on the plain \
+         scale). A page of runs without a change has an alarm with a probability of at most {}: \
+         each of {} is tested at {} (Bonferroni). A change of at most {} is shown and is no \
+         regression. Levels are geometric means (shares: arithmetic). Invalid cases are shown as \
+         rings and do not count.",
         options.latest,
         percent(options.alpha),
         plural(history.tested, "series", "series"),
@@ -161,7 +163,8 @@ fn has_several_scenarios(history: &History) -> bool {
     names.any(|name| Some(name) != first)
 }
 
-/// The table of the series, the verdict, and the runs that are left out. `width`: of the terminal; None: not a terminal.
+/// The table of the series, the verdict, and the runs that are left out. `width`: of the terminal; None: not a
+/// terminal.
 pub fn table(history: &History, width: Option<usize>, color: bool) -> String {
     let screen = Screen { width, color };
     let shows = |series: &&Series| history.series.len() <= MAX_ROWS || !series.changes.is_empty();
@@ -325,7 +328,8 @@ pub fn json(history: &History, plans: &PlanDifferences) -> Result<String, ViewEr
     };
     let change = |series: &Series, change: &Change| {
         json!({
-            "last": change.last, "first": change.first, "started_at": history.runs.get(change.first).map(|it| &it.results.started_at),
+            "last": change.last, "first": change.first,
+                "started_at": history.runs.get(change.first).map(|it| &it.results.started_at),
             "before": change.before, "since": change.after, "ratio": change.ratio(), "p": change.p,
             "test": if change.by_latest { "latest" } else { "change_point" },
             "finding": finding(series, change).0.to_lowercase(),
@@ -334,9 +338,12 @@ pub fn json(history: &History, plans: &PlanDifferences) -> Result<String, ViewEr
     };
     let series = |series: &Series| {
         json!({
-            "name": series.scenario, "case": series.case, "title": series.title, "tested": series.is_tested(), "metric": series.measure.to_string(), "unit": series.measure.metric.unit(),
+            "name": series.scenario, "case": series.case, "title": series.title,
+                "tested": series.is_tested(), "metric": series.measure.to_string(),
+                "unit": series.measure.metric.unit(),
             "better": if series.measure.metric.higher_is_better() { "higher" } else { "lower" },
-            "points": series.points.iter().map(|it| json!({ "run": it.run, "value": it.value, "bound": it.bound, "valid": it.valid }))
+            "points": series.points.iter().map(|it| json!({ "run": it.run, "value": it.value,
+                "bound": it.bound, "valid": it.valid }))
                 .collect::<Vec<_>>(),
             "changes": series.changes.iter().map(|it| change(series, it)).collect::<Vec<_>>(),
         })
@@ -349,7 +356,8 @@ pub fn json(history: &History, plans: &PlanDifferences) -> Result<String, ViewEr
         "latest": history.options.latest,
         "series_tested": history.tested,
         "runs": history.runs.iter().map(run).collect::<Vec<_>>(),
-        "left_out": history.left_out.iter().map(|(folder, why)| json!({ "folder": folder, "reason": why })).collect::<Vec<_>>(),
+        "left_out": history.left_out.iter().map(|(folder, why)| json!({ "folder": folder,
+            "reason": why })).collect::<Vec<_>>(),
         "series": history.series.iter().map(series).collect::<Vec<Value>>(),
     });
     Ok(serde_json::to_string_pretty(&document)? + "\n")
@@ -583,15 +591,18 @@ mod tests {
     fn history(ttft: &[f64], commit: impl Fn(usize) -> String) -> History {
         let case = |id: &str, ttft: f64| {
             json!({
-                "id": id, "labels": { "load.concurrency": id }, "audit": { "valid": true }, "counts": { "scheduled": 100 },
+                "id": id, "labels": { "load.concurrency": id }, "audit": { "valid": true },
+                    "counts": { "scheduled": 100 },
                 "slo": [], "metrics": { "ttft_ms": { "p50": ttft, "p95": ttft * 1.5 }, "error_rate": 0.0 },
             })
         };
         let run = |(index, ttft): (usize, &f64)| {
             let results = json!({
-                "name": "chat", "run_id": format!("r{index}"), "tool_version": "0.1.0", "labels": { "commit": commit(index) },
+                "name": "chat", "run_id": format!("r{index}"), "tool_version": "0.1.0",
+                    "labels": { "commit": commit(index) },
                 "started_at": format!("2026-01-{:02}T02:00:00Z", index + 1), "verdict": "pass", "interrupted": false,
-                "machine": llmscen_core::manifest::Machine::default(), "targets": {}, "cases": [case("c=1", *ttft), case("c=2", ttft / 2.0)],
+                "machine": llmscen_core::manifest::Machine::default(), "targets": {},
+                    "cases": [case("c=1", *ttft), case("c=2", ttft / 2.0)],
             });
             HistoryRun {
                 folder: format!("chat/{index}"),

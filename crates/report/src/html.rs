@@ -1,6 +1,8 @@
-//! report.html: one file that loads nothing from the network. The content is plain HTML; scripts add charts and sorting.
+//! report.html: one file that loads nothing from the network. The content is plain HTML; scripts add charts and
+//! sorting.
 //!
-//! The template escapes every text. The data of the charts is JSON whose `<` is escaped, so that no text can end its element.
+//! The template escapes every text. The data of the charts is JSON whose `<` is escaped, so that no text can end its
+//! element.
 
 mod chart_data;
 pub(super) mod lead;
@@ -371,7 +373,8 @@ pub(super) struct Section {
     failures: String,
 }
 
-/// The section of the case at this index of the report. A single case has its objectives and failures at the top of the page.
+/// The section of the case at this index of the report. A single case has its objectives and failures at the top of
+/// the page.
 fn section(report: &Report, index: usize, case: &CaseReport) -> Section {
     let only = || std::iter::once((index, case));
     let is_single = report.cases.len() == 1;

@@ -347,7 +347,8 @@ mod tests {
                 .is_valid(&results)
         );
         let case = &results["cases"][0];
-        let expected = json!({ "check": 0, "expr": "x", "at_s": 0.0, "after": 9, "planned": null, "n": 9, "breaking": 8, "allowed": 0.05, "alpha": 0.01 });
+        let expected = json!({ "check": 0, "expr": "x", "at_s": 0.0, "after": 9, "planned": null, "n": 9,
+            "breaking": 8, "allowed": 0.05, "alpha": 0.01 });
         assert_eq!(
             (&case["aborted"], &case["saturated"]["from_s"]),
             (&expected, &json!(2.5))
@@ -374,7 +375,8 @@ mod tests {
         };
         let present = with_reference(Some(known));
         let missing = with_reference(None);
-        let expected = json!({ "to": "baseline", "case": null, "factor": 1.1, "value": 512.0, "low": null, "high": 530.0, "n": 400, "runs": null, "replicates": null });
+        let expected = json!({ "to": "baseline", "case": null, "factor": 1.1, "value": 512.0,
+            "low": null, "high": 530.0, "n": 400, "runs": null, "replicates": null });
         let slo = &present["cases"][0]["slo"][0];
         assert_eq!(
             (&slo["relative"], &slo["limit"]),
@@ -389,7 +391,8 @@ mod tests {
     fn a_verdict_is_in_the_unit_it_names() {
         let slo = &rendered(&sweep(1))["cases"][0]["slo"];
         let errors = json!({
-            "expr": "error_rate < 1%", "default": false, "verdict": "inconclusive", "observed": 0.0, "bound": 0.0124, "limit": 0.01,
+            "expr": "error_rate < 1%", "default": false, "verdict": "inconclusive", "observed": 0.0,
+                "bound": 0.0124, "limit": 0.01,
             "relative": null, "unit": "share", "n": 240, "effective_n": null, "need": 299, "note": null
         });
         assert_eq!(

@@ -7,12 +7,12 @@
 //! | inconclusive | a `failure` of type `inconclusive`, or `skipped` with `--inconclusive=pass` |
 //! | invalid | an `error` of type `invalid` |
 //!
-//! A suite has the duration of its case, and its main metrics as properties; its test cases have no duration. The text of a
-//! failure is in both its message and its body, because viewers show one or the other.
+//! A suite has the duration of its case, and its main metrics as properties; its test cases have no duration. The
+//! text of a failure is in both its message and its body, because viewers show one or the other.
 //!
-//! Three more test cases exist for problems that belong to no objective: `self-audit` for an invalid case without objectives,
-//! `dataset` (inconclusive) for a dataset that ended before `load.requests`, and the suite `run` for a run that was interrupted
-//! or failed. That suite also has the commands after the load (`then`).
+//! Three more test cases exist for problems that belong to no objective: `self-audit` for an invalid case without
+//! objectives, `dataset` (inconclusive) for a dataset that ended before `load.requests`, and the suite `run` for a
+//! run that was interrupted or failed. That suite also has the commands after the load (`then`).
 
 use crate::format::{against, check_title, plain, value};
 use crate::objectives::{limit_text, subject_mark};

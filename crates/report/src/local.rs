@@ -1,4 +1,5 @@
-//! Local models: what was loaded, the measured batches, and the table of a `speed_benchmark`; as tables and in results.json.
+//! Local models: what was loaded, the measured batches, and the table of a `speed_benchmark`; as tables and in
+//! results.json.
 
 use crate::format::{ABSENT, bytes, millis, number, plain};
 use crate::table::{Cell, Column, Row, Screen, Table};
@@ -206,8 +207,8 @@ pub fn terminal_lines(report: &Report) -> Vec<String> {
     local_cases(report).filter_map(line).collect()
 }
 
-/// The speeds of a `speed_benchmark` for a terminal; empty for other workloads. `width`: of the terminal in characters; None: not
-/// a terminal.
+/// The speeds of a `speed_benchmark` for a terminal; empty for other workloads. `width`: of the terminal in
+/// characters; None: not a terminal.
 pub fn speed_table(report: &Report, width: Option<usize>, color: bool) -> String {
     speeds(report).terminal(Screen { width, color })
 }
@@ -265,7 +266,8 @@ pub(crate) fn speed_json(case: &CaseReport) -> Vec<Value> {
                 "process"
             }
         });
-        json!({ "prompt_tokens": row.prompt_tokens, "ok": row.ok, "output_tps": row.tokens_per_second, "memory": row.memory, "memory_of": memory_of })
+        json!({ "prompt_tokens": row.prompt_tokens, "ok": row.ok, "output_tps": row.tokens_per_second,
+            "memory": row.memory, "memory_of": memory_of })
     };
     case.speed.iter().map(row).collect()
 }

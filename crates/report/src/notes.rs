@@ -310,7 +310,8 @@ mod tests {
             ..case.verdicts[1].clone()
         };
         case.repeats.clear();
-        let known = "Consecutive requests are correlated: 640 requests carry the information of about 47 in `ttft.p99`.";
+        let known = "Consecutive requests are correlated: 640 requests carry the information of \
+        about 47 in `ttft.p99`.";
         assert_eq!(
             correlation_sentence(&case).as_deref(),
             Some(known),

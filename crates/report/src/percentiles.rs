@@ -226,7 +226,8 @@ mod tests {
         );
         assert_eq!(
             names(&high),
-            "events_per_reply prompt_tokens output_tokens prefill_tps decode_tps output_tps_per_request total_tps_per_request"
+            "events_per_reply prompt_tokens output_tokens prefill_tps decode_tps \
+            output_tps_per_request total_tps_per_request"
         );
         assert!(low_is_better(&no_data()).rows.is_empty());
         for table in [low, high] {

@@ -27,8 +27,8 @@ const MAX_LISTED: usize = 24;
 /// Ladders with more values are shown by their ends and their number.
 const MAX_VALUES: usize = 3;
 
-/// The cases of a plan, one per line; of a search, only the case with the lowest load; of a large sweep, one line per ladder of
-/// loads. `width`: of the terminal in characters; None: not a terminal.
+/// The cases of a plan, one per line; of a search, only the case with the lowest load; of a large sweep, one line per
+/// ladder of loads. `width`: of the terminal in characters; None: not a terminal.
 pub fn plan_table(plan: &Plan, width: Option<usize>, color: bool) -> String {
     if plan.searches.is_empty()
         && plan.cases.len() > MAX_LISTED
@@ -122,7 +122,8 @@ fn describe_halving(plan: &Plan, halving: HalvingSpec) -> String {
         if probes < full as f64 {
             let enough = (full as f64 / probes * halving.budget.amount()).ceil();
             lines.push(format!(
-                "  the last rung will hardly converge: a candidate has {probes} probes in all, and a full search takes about {full}; with `budget: {}` it has as many",
+                "  the last rung will hardly converge: a candidate has {probes} probes in all, \
+                and a full search takes about {full}; with `budget: {}` it has as many",
                 enough * groups.len() as f64
             ));
         }
@@ -143,7 +144,8 @@ struct LadderRow {
     ladders: BTreeMap<usize, Vec<Scalar>>,
 }
 
-/// A line for each combination of values except for the load; with an `axis` it has a column for each of its values instead.
+/// A line for each combination of values except for the load; with an `axis` it has a column for each of its values
+/// instead.
 fn ladder_table(plan: &Plan, axis: Option<&str>) -> Option<Table> {
     let (_, load) = load_label(plan.cases.first()?)?;
     let others = |case: &Case| -> Vec<(String, String)> {

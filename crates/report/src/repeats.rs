@@ -144,8 +144,9 @@ pub fn remarks(repeats: &[RoundVariance]) -> Vec<String> {
     let drifts = repeats.iter().filter_map(|repeat| {
         let change = repeat.reported_round_trend()?;
         Some(format!(
-            "`{}` drifts from round to round: {} from the first to the last of {} (Mann-Kendall {}). The rounds did not \
-             measure the same conditions: find out what changed on the server or its host before you use their mean.",
+            "`{}` drifts from round to round: {} from the first to the last of {} (Mann-Kendall \
+             {}). The rounds did not measure the same conditions: find out what changed on the \
+             server or its host before you use their mean.",
             repeat.metric,
             signed(change.share),
             change.n,

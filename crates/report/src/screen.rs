@@ -194,8 +194,8 @@ fn counts(report: &Report, columns: usize) -> String {
 /// A verdict with its case.
 type Judged<'a> = (&'a CaseReport, &'a Verdict);
 
-/// The objectives that did not pass, by verdict and by distance from the limit; with none, those that passed. An objective that has the
-/// same verdict in several cases has one row with its worst case, unless every row fits.
+/// The objectives that did not pass, by verdict and by distance from the limit; with none, those that passed. An
+/// objective that has the same verdict in several cases has one row with its worst case, unless every row fits.
 fn objectives(report: &Report) -> Table {
     let names = CaseNames::new(report);
     let case = match report.cases.len() {
@@ -328,8 +328,8 @@ fn objective_row(group: &[Judged<'_>], names: &CaseNames<'_>) -> Row {
     ])
 }
 
-/// A line for each objective that did not pass, the worst first, at most ten: as many as GitHub shows per job step. The flag says whether
-/// the objective failed or is invalid; otherwise it is inconclusive.
+/// A line for each objective that did not pass, the worst first, at most ten: as many as GitHub shows per job step.
+/// The flag says whether the objective failed or is invalid; otherwise it is inconclusive.
 pub fn annotations(report: &Report) -> Vec<(bool, String)> {
     const MAX: usize = 10;
     if !report.searches.is_empty() {
@@ -361,7 +361,8 @@ pub fn annotations(report: &Report) -> Vec<(bool, String)> {
     open.into_iter().take(MAX).map(line).collect()
 }
 
-/// The limit of a relative objective, and the note of the verdict. The reason of an invalid verdict is a paragraph instead.
+/// The limit of a relative objective, and the note of the verdict. The reason of an invalid verdict is a paragraph
+/// instead.
 fn remark(verdict: &Verdict) -> String {
     let note = verdict
         .note
@@ -386,8 +387,8 @@ fn of_limit(verdict: &Verdict) -> String {
     }
 }
 
-/// Short names of cases by id: the values that differ between them, `concurrency=96 max_num_seqs=8`, or the id where those do not tell the
-/// cases apart. Empty names if the report has one case.
+/// Short names of cases by id: the values that differ between them, `concurrency=96 max_num_seqs=8`, or the id where
+/// those do not tell the cases apart. Empty names if the report has one case.
 struct CaseNames<'a>(BTreeMap<&'a str, String>);
 
 impl<'a> CaseNames<'a> {
@@ -448,7 +449,8 @@ fn endpoints(report: &Report, inner: Screen) -> String {
     table + &lines.collect::<String>()
 }
 
-/// `52.8 req/s · 1691 tok/s · TTFT p50 11.8 ms · TPOT p50 4.4 ms · E2E p50 149 ms`; metrics without a value are omitted.
+/// `52.8 req/s · 1691 tok/s · TTFT p50 11.8 ms · TPOT p50 4.4 ms · E2E p50 149 ms`; metrics without a value are
+/// omitted.
 fn metrics_line(case: &CaseReport) -> String {
     let scalar = |metric: Metric, unit: &str| {
         let rate = case.scalars.get(&metric)?;
@@ -469,7 +471,8 @@ fn metrics_line(case: &CaseReport) -> String {
     items.into_iter().flatten().collect::<Vec<_>>().join(" · ")
 }
 
-/// The main metrics of each case, with its varying values as columns; the cases with the worst verdicts first where not all fit.
+/// The main metrics of each case, with its varying values as columns; the cases with the worst verdicts first where
+/// not all fit.
 fn case_table(report: &Report, inner: Screen) -> String {
     let rank = |case: &CaseReport| worst(case).map_or(u8::MAX, severity);
     let mut shown: Vec<usize> = (0..report.cases.len()).collect();

@@ -57,7 +57,8 @@ pub fn describe_search(search: &CapacitySearch, searches: usize) -> String {
         many => format!("confirmed {many} times"),
     };
     format!(
-        "{each} {goal}: {vary} from {low} to {high} ({values} values), starting at {start}, precision {precision}, {confirmed}\n"
+        "{each} {goal}: {vary} from {low} to {high} ({values} values), starting at {start}, \
+        precision {precision}, {confirmed}\n"
     )
 }
 
@@ -231,7 +232,8 @@ pub(crate) fn fate(search: &SearchReport) -> String {
             let own = own.unwrap_or_default();
             match tied {
                 true => format!(
-                    "dropped by the budget after rung {rung}: its interval overlaps ({what} {own}; the last one kept by rank {})",
+                    "dropped by the budget after rung {rung}: its interval overlaps ({what} \
+                    {own}; the last one kept by rank {})",
                     between(kept)
                 ),
                 false => format!(
@@ -807,7 +809,8 @@ mod tests {
     #[test]
     fn a_search_is_a_sentence_and_every_probe_a_row() {
         let report = searched();
-        let known = "maximum concurrency that meets every objective: 16 (97% CI 15 to 17, limited by `ttft.p99 < 500ms`, 4 probes, 400 requests)";
+        let known = "maximum concurrency that meets every objective: 16 (97% CI 15 to 17, limited \
+        by `ttft.p99 < 500ms`, 4 probes, 400 requests)";
         assert_eq!(sentence(&report, &report.searches[0]), known);
         let rows = probes(&report, &[(0, &report.searches[0])]).markdown_rows();
         let last = ["4", "16", "confirm", "100", "pass", "99%", "400 ms"].map(str::to_owned);
@@ -862,7 +865,8 @@ mod tests {
             ..found.clone()
         };
         assert!(text(&report).starts_with(
-            "no load in the range meets the objectives; concurrency 1, the lowest, already fails (97% CI below 1 to 1,"
+            "no load in the range meets the objectives; concurrency 1, the lowest, already fails \
+            (97% CI below 1 to 1,"
         ));
         report.searches[0].finding = Finding {
             answer: Some(64.0),
@@ -952,7 +956,9 @@ mod tests {
             probe.verdicts.push(cost);
             probe.futile = false;
         }
-        let found = "maximum concurrency that meets every other objective: 16 (97% CI 15 to 17, limited by `ttft.p99 < 500ms`, 4 probes, 400 requests); but `cost_per_1k_requests < 2` is not met there, nor at less load: 3";
+        let found = "maximum concurrency that meets every other objective: 16 (97% CI 15 to 17, \
+        limited by `ttft.p99 < 500ms`, 4 probes, 400 requests); but `cost_per_1k_requests < 2` is \
+        not met there, nor at less load: 3";
         assert_eq!(text(&report), found);
     }
 
@@ -978,7 +984,8 @@ mod tests {
         report.manifest.interrupted = false;
         report.searches[0].probes[1].pass_probability = None;
         assert!(text(&report).starts_with(
-            "not converged: 1 of 4 probes measured the load generator, not the server. Concurrency 16 passes, 32 failed ("
+            "not converged: 1 of 4 probes measured the load generator, not the server. \
+            Concurrency 16 passes, 32 failed ("
         ));
         report.searches[0]
             .probes

@@ -227,7 +227,8 @@ mod tests {
     fn results_json_has_seconds() {
         assert_eq!(
             startup_json(&start(1500)),
-            json!({ "pid": 71, "command": "serve --key [redacted]", "log": "server.log", "spawned_s": 0.003, "port_open_s": 0.9, "ready_s": 1.5, "first_token_s": null })
+            json!({ "pid": 71, "command": "serve --key [redacted]", "log": "server.log",
+                "spawned_s": 0.003, "port_open_s": 0.9, "ready_s": 1.5, "first_token_s": null })
         );
         let end = ServerEnd {
             at_ns: -500_000_000,

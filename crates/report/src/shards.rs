@@ -93,8 +93,8 @@ pub(crate) fn omitted_shards(report: &Report) -> Option<String> {
     let count = omitted(most);
     (count > 0).then(|| {
         format!(
-            "Up to {count} of {} shards per case are not shown: no reason, no dropped request, and a median TTFT within 10 % of \
-             that of all shards.",
+            "Up to {count} of {} shards per case are not shown: no reason, no dropped request, \
+             and a median TTFT within 10 % of that of all shards.",
             most.shards.len()
         )
     })
@@ -166,8 +166,8 @@ mod tests {
         let table = shards_table(&report);
         assert_eq!(
             table.markdown_rows()[3].join(" | "),
-            "`concurrency=4` | 3 | host-3 | 60 / 60 | 0 | 400 µs | 200 µs | 31% | 100 µs ± 200 µs | exchange | 120 ms \
-             | 240 ms | shard 3 (host-3): late"
+            "`concurrency=4` | 3 | host-3 | 60 / 60 | 0 | 400 µs | 200 µs | 31% | 100 µs ± 200 µs \
+             | exchange | 120 ms | 240 ms | shard 3 (host-3): late"
         );
         assert_eq!((table.rows.len(), omitted_shards(&report)), (8, None));
     }

@@ -23,8 +23,8 @@ pub struct ReportLocation<'a> {
     pub job: Option<&'a str>,
 }
 
-/// The summary in at most `max_bytes` bytes. Rows are cut first, then tables, then everything but the verdict; empty if even that is
-/// too long.
+/// The summary in at most `max_bytes` bytes. Rows are cut first, then tables, then everything but the verdict; empty
+/// if even that is too long.
 pub fn summary(report: &Report, location: &ReportLocation<'_>, max_bytes: usize) -> String {
     let rows = [MAX_ROWS, 50, 10, 0]
         .into_iter()
@@ -206,9 +206,18 @@ mod tests {
             LIMIT,
         );
         assert!(
-            text.contains("maximum concurrency that meets every objective: 16 (97% CI 15 to 17, limited by `ttft.p99 < 500ms`, 4 probes, 400 requests).\n"),
+            text.contains(
+                "maximum concurrency that meets every objective: 16 (97% CI 15 to 17, \
+            limited by `ttft.p99 < 500ms`, 4 probes, 400 requests).\n"
+            ),
             "{text}"
         );
-        assert!(text.ends_with("`reports/chat/x/report.md`, in the [job artifacts](https://github.com/o/r/actions/runs/7#artifacts) if the job uploads them\n\n"), "{text}");
+        assert!(
+            text.ends_with(
+                "`reports/chat/x/report.md`, in the [job \
+        artifacts](https://github.com/o/r/actions/runs/7#artifacts) if the job uploads them\n\n"
+            ),
+            "{text}"
+        );
     }
 }

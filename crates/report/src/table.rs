@@ -661,7 +661,8 @@ impl Table {
             format!("<tr{}>{cells}</tr>\n", attributes.concat())
         };
         format!(
-            "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{}\"><table{}>\n<thead><tr>{}</tr></thead>\n<tbody>\n{}</tbody></table></div>",
+            "<div class=\"scroll\" tabindex=\"0\" role=\"region\" \
+            aria-label=\"{}\"><table{}>\n<thead><tr>{}</tr></thead>\n<tbody>\n{}</tbody></table></div>",
             HtmlEscape(label),
             if self.is_sortable {
                 " class=\"sorts\""
@@ -817,7 +818,10 @@ mod tests {
         assert_eq!(table.json(), json!([{ "case": "a|b", "n": 3 }]));
         let html = table.html("Cases");
         assert!(
-            html.contains("<tr data-case=\"a|b\"><td><code>a|b</code></td><td class=\"n\" data-value=\"3.0\">3</td></tr>"),
+            html.contains(
+                "<tr data-case=\"a|b\"><td><code>a|b</code></td><td class=\"n\" \
+            data-value=\"3.0\">3</td></tr>"
+            ),
             "{html}"
         );
         assert!(

@@ -1,4 +1,5 @@
-//! The tables that `run` and `report` print with `--format`: raw values in CSV, TSV or JSON, or those of report.md in Markdown.
+//! The tables that `run` and `report` print with `--format`: raw values in CSV, TSV or JSON, or those of report.md in
+//! Markdown.
 
 use crate::cases::{cases, cases_without_groups};
 use crate::objectives::objectives;

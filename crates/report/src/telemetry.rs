@@ -29,7 +29,8 @@ pub fn json(case: &CaseReport) -> Value {
         let statistics = telemetry.signals.get(signal).map(|stat| {
             let unit = if signal.unit() == Unit::Share { "share" } else { signal.unit().symbol() };
             let mut object =
-                json!({ "unit": unit, "n": stat.n, "mean": stat.mean, "sd": stat.sd, "min": stat.min, "max": stat.max });
+                json!({ "unit": unit, "n": stat.n, "mean": stat.mean, "sd": stat.sd, "min": stat.min,
+                    "max": stat.max });
             let mut bounds = Map::new();
             for (name, share) in QUANTILES {
                 let quantile = stat.at(Stat::Quantile(share));
@@ -148,8 +149,8 @@ struct TtftRow {
     figures: [Option<StatValue>; 4],
 }
 
-/// TTFT of client and server, and the components that add up to the client's mean: send delay, queue, work and the rest. Empty if
-/// either TTFT is missing.
+/// TTFT of client and server, and the components that add up to the client's mean: send delay, queue, work and the
+/// rest. Empty if either TTFT is missing.
 fn ttft_breakdown(case: &CaseReport) -> Vec<TtftRow> {
     let client = |metric: Metric| case.distributions.get(&metric);
     let server = |signal: Signal| {
@@ -239,8 +240,9 @@ pub(crate) fn remarks(case: &CaseReport) -> Vec<String> {
         return Vec::new();
     }
     vec![format!(
-        "server.ttft: the server counted {counted} first tokens between its samples around the window, the client measured {client}. \
-         The server also counts warm-up, cool-down, requests at the edges of the window and requests of other clients."
+        "server.ttft: the server counted {counted} first tokens between its samples around the \
+         window, the client measured {client}. The server also counts warm-up, cool-down, \
+         requests at the edges of the window and requests of other clients."
     )]
 }
 
@@ -315,9 +317,14 @@ pub fn terminal_lines(report: &Report) -> String {
 pub fn others(case: &CaseReport) -> String {
     match case.telemetry.others.len() {
         0 => String::new(),
-        1 => "1 more series is in results.json and telemetry.parquet under the name that the server gives it.".to_owned(),
+        1 => "1 more series is in results.json and telemetry.parquet under the name that the \
+        server gives it."
+            .to_owned(),
         more => {
-            format!("{more} more series are in results.json and telemetry.parquet under the names that the server gives them.")
+            format!(
+                "{more} more series are in results.json and telemetry.parquet under the names \
+            that the server gives them."
+            )
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Checks answers against `request.expect`. The checks are compiled once, with the plan; none needs the network, and the time of
-//! each grows linearly with the answer.
+//! Checks answers against `request.expect`. The checks are compiled once, with the plan; none needs the network, and
+//! the time of each grows linearly with the answer.
 
 use jsonschema::error::ValidationErrorKind;
 use jsonschema::{PatternOptions, ReferencingError, Validator};
@@ -12,8 +12,8 @@ use whatlang::Lang;
 /// Maximum size of a compiled regular expression, bytes.
 pub(crate) const MAX_REGEX: usize = 1 << 20;
 
-/// The language is detected by the beginning of the answer, up to this many characters: its cost is high, and more text does not
-/// make it more certain.
+/// The language is detected by the beginning of the answer, up to this many characters: its cost is high, and more
+/// text does not make it more certain.
 const DETECTED_CHARS: usize = 1000;
 
 /// Codes of ISO 639-1 and the languages that can be detected.
@@ -135,7 +135,8 @@ pub(crate) fn compile_schema(schema: &Value) -> Result<Validator, String> {
         })
 }
 
-/// The JSON Pointer of a schema that applies itself to the same value again. The validator would accept any value there.
+/// The JSON Pointer of a schema that applies itself to the same value again. The validator would accept any value
+/// there.
 fn circle(schema: &Value) -> Option<String> {
     // Whether all that a schema applies has been followed; false: it is on the way from a start to the present one.
     let mut followed: HashMap<String, bool> = HashMap::new();

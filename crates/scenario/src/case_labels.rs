@@ -1,5 +1,5 @@
-//! Names of swept values in labels and case ids: as written, except for files. A file is named by the shortest unique end of
-//! its path, so that a plan does not depend on the working directory, or on being read back from a run.
+//! Names of swept values in labels and case ids: as written, except for files. A file is named by the shortest unique
+//! end of its path, so that a plan does not depend on the working directory, or on being read back from a run.
 
 use crate::fault::{Mistake, Review};
 use crate::redactions::Origin;
@@ -216,8 +216,9 @@ mod tests {
             std::fs::create_dir_all(folder.path().join(name).parent().unwrap()).unwrap();
             std::fs::write(folder.path().join(name), "{\"prompt\": \"hello\"}\n").unwrap();
         }
-        let text = "version: 1\nname: t\ntarget: {url: simulator}\ndataset: {kind: rows, path: b.jsonl}\nload: {concurrency: 1, requests: 1}\n\
-                    matrix: {dataset.path: [one/a.jsonl, two/a.jsonl, b.jsonl]}\n";
+        let text = "version: 1\nname: t\ntarget: {url: simulator}\ndataset: {kind: rows, path: \
+                    b.jsonl}\nload: {concurrency: 1, requests: 1}\nmatrix: {dataset.path: \
+                    [one/a.jsonl, two/a.jsonl, b.jsonl]}\n";
         let known = ["path=one/a.jsonl", "path=two/a.jsonl", "path=b.jsonl"];
         let (read_ids, resolved) = ids(text, &folder.path().join("s.yaml"), false);
         assert_eq!(read_ids, known);
@@ -233,8 +234,8 @@ mod tests {
     fn two_names_of_one_file_are_a_duplicate_case() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("a.jsonl"), "{\"prompt\": \"hello\"}\n").unwrap();
-        let text = "version: 1\nname: t\ntarget: {url: simulator}\ndataset: {kind: rows}\nload: {concurrency: 1, requests: 1}\n\
-                    matrix: {dataset.path: [a.jsonl, ./a.jsonl]}\n";
+        let text = "version: 1\nname: t\ntarget: {url: simulator}\ndataset: {kind: rows}\nload: \
+                    {concurrency: 1, requests: 1}\nmatrix: {dataset.path: [a.jsonl, ./a.jsonl]}\n";
         let path = folder.path().join("s.yaml");
         let input = Input {
             path: &path,

@@ -154,7 +154,8 @@ fn parse_metric(name: &str, at: Range<usize>, cursor: &Cursor<'_>) -> Result<Met
     if let Some(metric) = Metric::parse(name) {
         return Ok(metric);
     }
-    let exist = "Most limits are on `ttft`, `tpot`, `e2e`, `output_tps`, `error_rate` or `goodput(…)`. All, and signals such as `server.waiting`, are in docs/reference/metrics.md.";
+    let exist = "Most limits are on `ttft`, `tpot`, `e2e`, `output_tps`, `error_rate` or \
+    `goodput(…)`. All, and signals such as `server.waiting`, are in docs/reference/metrics.md.";
     if name.is_empty() {
         let at = at.start..at.start + cursor.width();
         return Err(
@@ -163,7 +164,10 @@ fn parse_metric(name: &str, at: Range<usize>, cursor: &Cursor<'_>) -> Result<Met
     }
     if name == "goodput" {
         let error = CheckError::new(at, "`goodput` needs limits", "define a good request");
-        return Err(error.help("Write goodput(ttft < 500ms, tpot < 40ms) >= 99%; the rate of good requests is `goodput_rate`."));
+        return Err(error.help(
+            "Write goodput(ttft < 500ms, tpot < 40ms) >= 99%; the rate of good \
+        requests is `goodput_rate`.",
+        ));
     }
     // Columns carry their unit (`ttft_ms`), metrics do not.
     let column = Metric::ALL
@@ -185,7 +189,9 @@ fn unknown_tag(tag: &str) -> Option<(String, &'static str)> {
     (!TAGS.contains(&tag) && !tag.contains('-')).then(|| {
         (
             meant_or(nearest(tag, TAGS), "does not exist"),
-            "Tags are `model`, `round`, `turn` (1, 2, … or first, later), `group`, `endpoint`, and response headers of `target.keep_headers` whose name has a hyphen. A kept header without a hyphen cannot be a tag.",
+            "Tags are `model`, `round`, `turn` (1, 2, … or first, later), `group`, `endpoint`, \
+            and response headers of `target.keep_headers` whose name has a hyphen. A kept header \
+            without a hyphen cannot be a tag.",
         )
     })
 }
@@ -237,7 +243,9 @@ fn parse_pair(
 /// The name of the share of replies with a finish reason.
 pub(crate) const FINISH: &str = "finish";
 
-const FINISH_HELP: &str = "Write for example `finish{length}.share <= 5%`; tags such as `group=chat` may follow the reason. A reason is the word that the server sends; `length`, `stop`, `tool_calls` and `content_filter` also match the words of other servers.";
+const FINISH_HELP: &str = "Write for example `finish{length}.share <= 5%`; tags such as \
+`group=chat` may follow the reason. A reason is the word that the server sends; `length`, `stop`, \
+`tool_calls` and `content_filter` also match the words of other servers.";
 
 /// Parses what follows `finish`, whose range is `at`: `{length,group=chat}.share`.
 fn parse_finish(cursor: &mut Cursor<'_>, at: Range<usize>) -> Result<Subject, CheckError> {

@@ -4,8 +4,8 @@
 //! Source ─read─▶ Tree ─merge─▶ Merged ─check─▶ Checked ─resolve─▶ Resolved ─plan─▶ Plan
 //! ```
 //!
-//! A scenario with variants and workloads is a tree per combination of the two: `check` and `resolve` run for the scenario itself,
-//! where keys may be missing, and for each combination that the matrix has.
+//! A scenario with variants and workloads is a tree per combination of the two: `check` and `resolve` run for the
+//! scenario itself, where keys may be missing, and for each combination that the matrix has.
 
 use crate::fault::{Faults, Review};
 use crate::patch_names::{self, PatchNames};
@@ -169,8 +169,8 @@ fn resolve(Checked { mut root, swept }: Checked, review: &mut Review) -> Resolve
     Resolved { root }
 }
 
-/// Fills in the defaults of what all variants and workloads share. The other sections stay as they are written, because defaults
-/// depend on keys that a variant or workload may change.
+/// Fills in the defaults of what all variants and workloads share. The other sections stay as they are written,
+/// because defaults depend on keys that a variant or workload may change.
 fn resolve_shared(Checked { root, swept }: &Checked) -> Resolved {
     let mut filled = root.clone();
     defaults::fill(&mut filled, &SCENARIO, &|path| swept.contains(path));
@@ -245,7 +245,8 @@ fn plan(
     Some(plan)
 }
 
-/// The tree with the name of the GPUs of this machine, if a condition used it: a report of the run may be made on another machine.
+/// The tree with the name of the GPUs of this machine, if a condition used it: a report of the run may be made on
+/// another machine.
 fn with_gpu_of_machine(root: &Node, review: &Review) -> Node {
     let mut root = root.clone();
     let path = "target.hardware.gpu";

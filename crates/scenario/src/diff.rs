@@ -3,8 +3,8 @@
 use llmscen_core::compare::Difference;
 use serde_json::Value;
 
-/// Fields that do not change the workload: names, reports, the target's address and startup, objectives, telemetry. Another
-/// seed draws other requests from the same distribution.
+/// Fields that do not change the workload: names, reports, the target's address and startup, objectives, telemetry.
+/// Another seed draws other requests from the same distribution.
 const HARMLESS: &[&str] = &[
     "name",
     "description",
@@ -108,7 +108,8 @@ fn display_value(value: &Value) -> String {
 mod tests {
     use super::*;
 
-    const BASE: &str = "name: a\ntarget: { url: x, model: m }\nload: { concurrency: 4 }\nslo:\n- { expr: ttft.p95 < 1s }\nmatrix: { load.rate: [1, 2] }\n";
+    const BASE: &str = "name: a\ntarget: { url: x, model: m }\nload: { concurrency: 4 }\nslo:\n- \
+    { expr: ttft.p95 < 1s }\nmatrix: { load.rate: [1, 2] }\n";
 
     fn of(other: &str) -> Vec<(String, Option<String>, Option<String>, bool)> {
         let found = differences(BASE, other).unwrap();
@@ -152,7 +153,8 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         assert_eq!(harmless(&BASE.replace("url: x", "url: y")), [true]);
-        let engine = "url: x, server: { preset: vllm, args: { dtype: half } }, metrics: { url: z }, local: { batch: 2 }";
+        let engine = "url: x, server: { preset: vllm, args: { dtype: half } }, metrics: { url: z \
+        }, local: { batch: 2 }";
         assert_eq!(harmless(&BASE.replace("url: x", engine)), [true; 3]);
         assert_eq!(harmless(&BASE.replace("model: m", "model: n")), [false]);
         assert_eq!(harmless(&BASE.replace("1s", "2s")), [true]);

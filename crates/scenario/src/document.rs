@@ -1,4 +1,5 @@
-//! Files of other formats, read as trees whose values have places, with errors that point into them; and the keys of a scenario.
+//! Files of other formats, read as trees whose values have places, with errors that point into them; and the keys of
+//! a scenario.
 
 pub use crate::fault::Mistake;
 pub use crate::source::is_hub_name;

@@ -209,7 +209,8 @@ fn check_interleaved(cases: &[Case], root: &Node, rounds: Option<u32>, review: &
         );
         let at = root.entry_at("target.server").map(|entry| entry.key_at);
         review.push(mistake.also_if(at, "here").help(
-            "Write `target.server.restart: round`; or start all servers yourself and give each variant its `target.url`.",
+            "Write `target.server.restart: round`; or start all servers yourself and give each \
+            variant its `target.url`.",
         ));
     }
 }
@@ -236,7 +237,8 @@ fn check_patch_names(root: &Node, points: &[Point], review: &mut Review) {
     }
 }
 
-/// The trees of the variants and workloads of these points. None where only consequences of known errors could be found.
+/// The trees of the variants and workloads of these points. None where only consequences of known errors could be
+/// found.
 fn combine_trees(
     root: &Node,
     points: &[Point],
@@ -306,7 +308,8 @@ fn product(cells: &[Point], candidates: &[Point], root: &Node, review: &mut Revi
         .collect()
 }
 
-/// Multiplies the points by the values of the searched field. `candidates`: the number of consecutive points that compete.
+/// Multiplies the points by the values of the searched field. `candidates`: the number of consecutive points that
+/// compete.
 fn search_points(
     root: &Node,
     points: Vec<Point>,

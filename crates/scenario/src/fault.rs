@@ -63,8 +63,8 @@ impl Mistake {
     }
 }
 
-/// Converts a run folder, or the newest runs below a folder if their number is given, to a baseline, or returns why that is
-/// impossible.
+/// Converts a run folder, or the newest runs below a folder if their number is given, to a baseline, or returns why
+/// that is impossible.
 pub type Figures = fn(&Path, Option<usize>) -> Result<BaselineText, String>;
 
 /// The text of a baseline that was made from run folders.
@@ -136,7 +136,8 @@ impl Review {
         self.machine_gpu.get_or_insert_with(found).clone()
     }
 
-    /// Whether the text of a stored plan has the name of a variable in place of its value, so that its form cannot be checked.
+    /// Whether the text of a stored plan has the name of a variable in place of its value, so that its form cannot be
+    /// checked.
     pub fn is_unset(&self, text: &str) -> bool {
         self.sources.stored && text.contains("${")
     }

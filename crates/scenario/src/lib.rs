@@ -1,7 +1,8 @@
 //! Compiles a YAML text to a plan, or to a list of all its errors.
 //!
-//! `compile` lists the passes in the order in which they run. Every pass reports errors to one [`fault::Review`] and continues,
-//! so that all errors are reported at once. The tables in `sections` declare each key once: kind, default, rules, help.
+//! `compile` lists the passes in the order in which they run. Every pass reports errors to one [`fault::Review`] and
+//! continues, so that all errors are reported at once. The tables in `sections` declare each key once: kind, default,
+//! rules, help.
 #![cfg_attr(
     not(test),
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)
@@ -64,8 +65,8 @@ use llmscen_core::remote_data::PinData;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The setting whose path, or its last segment, is `name`; the one with the shortest path first; `-` and `_` are equal. With
-/// `fuzzy` also a similar one.
+/// The setting whose path, or its last segment, is `name`; the one with the shortest path first; `-` and `_` are
+/// equal. With `fuzzy` also a similar one.
 pub fn setting_named(name: &str, fuzzy: bool) -> Option<Setting> {
     setting_names::setting_named(name, fuzzy, &SCENARIO)
 }
@@ -126,8 +127,8 @@ pub fn load_with(input: &Input<'_>, lookups: Lookups) -> Result<Loaded, Faults> 
     compile::compile(&Source::new(input), review)
 }
 
-/// The place of an error with the first row of the data: a text of the request body, or a field that a check of the answer reads.
-/// None where the scenario has no such text any more.
+/// The place of an error with the first row of the data: a text of the request body, or a field that a check of the
+/// answer reads. None where the scenario has no such text any more.
 pub fn render_fault(input: &Input<'_>, error: &RenderError) -> Option<Faults> {
     let mut review = Review::default();
     let source = Source::new(input);
@@ -173,7 +174,8 @@ pub fn render_fault(input: &Input<'_>, error: &RenderError) -> Option<Faults> {
     Some(review.faults())
 }
 
-/// Reads the stored plan of a run to report on it. Missing variables and files are not errors, since no request is sent.
+/// Reads the stored plan of a run to report on it. Missing variables and files are not errors, since no request is
+/// sent.
 ///
 /// # Errors
 /// All errors at once.
@@ -183,8 +185,8 @@ pub fn reload(input: &Input<'_>) -> Result<Loaded, Faults> {
     compile::compile(&Source::new(input), review)
 }
 
-/// Reads the stored plan of a run with the objectives of the file `slo`: a list, or a mapping of `slo` and what it refers to.
-/// None where that file is a scenario. `gpu`: the name of the GPUs that the run recorded.
+/// Reads the stored plan of a run with the objectives of the file `slo`: a list, or a mapping of `slo` and what it
+/// refers to. None where that file is a scenario. `gpu`: the name of the GPUs that the run recorded.
 ///
 /// # Errors
 /// All errors at once.

@@ -6,8 +6,8 @@ use regex::{Captures, Regex};
 use std::ops::Range;
 use std::sync::LazyLock;
 
-/// A name and what is between it and its value: in YAML or JSON, in an assignment, and behind a flag of a command. A match ends
-/// before the value, which may itself have a name and a secret within, so that a text is searched once.
+/// A name and what is between it and its value: in YAML or JSON, in an assignment, and behind a flag of a command. A
+/// match ends before the value, which may itself have a name and a secret within, so that a text is searched once.
 static NAME: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let colon = r#"(?:["'][ \t]*:[ \t]*(?:\r?\n)?|[ \t]*:[ \t]*\r?\n|[ \t]*:[ \t]+)"#;
     let equals = r#"(?<equals>=["']?)"#;

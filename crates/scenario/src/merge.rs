@@ -478,8 +478,8 @@ pub(crate) fn set(root: &mut Node, settings: &[(String, String)], review: &mut R
     spell_out(root, &SCENARIO);
 }
 
-/// Whether the value of a setting is plain text. The shell has already removed quotes, so it is YAML only where YAML reads all
-/// of it: `@file`, `*`, `a: b` and `a #b` are text where the field takes text.
+/// Whether the value of a setting is plain text. The shell has already removed quotes, so it is YAML only where YAML
+/// reads all of it: `@file`, `*`, `a: b` and `a #b` are text where the field takes text.
 fn is_literal(path: &str, value: &str) -> bool {
     let written = value.trim();
     if written.is_empty()

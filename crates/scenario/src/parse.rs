@@ -1,5 +1,5 @@
-//! Parses YAML to a tree from the parser's events, which have positions and duplicate keys. Anchors, aliases and merge keys
-//! (`<<`) are resolved here.
+//! Parses YAML to a tree from the parser's events, which have positions and duplicate keys. Anchors, aliases and
+//! merge keys (`<<`) are resolved here.
 
 mod scan;
 

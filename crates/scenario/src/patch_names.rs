@@ -84,7 +84,8 @@ pub(crate) fn each_patch(root: &mut Node, mut act: impl FnMut(&PatchKind, &mut E
     }
 }
 
-/// The path of a setting of a patch within the scenario: `variants.base.target.url` is `target.url`. Other paths are unchanged.
+/// The path of a setting of a patch within the scenario: `variants.base.target.url` is `target.url`. Other paths are
+/// unchanged.
 pub(crate) fn path_in_patch(path: &str) -> &str {
     let inner = |kind: &PatchKind| {
         let rest = path.strip_prefix(kind.section)?.strip_prefix('.')?;

@@ -1,5 +1,5 @@
-//! `variants` and `workloads`: named patches of the scenario. A cell of the matrix merges its variant and then its workload into
-//! the scenario, as a file is merged into the one that it extends.
+//! `variants` and `workloads`: named patches of the scenario. A cell of the matrix merges its variant and then its
+//! workload into the scenario, as a file is merged into the one that it extends.
 
 use crate::fault::{Mistake, Review};
 use crate::merge::merge_nodes;
@@ -13,8 +13,8 @@ pub(crate) fn sections() -> impl Iterator<Item = &'static str> {
     PATCH.names().filter(|section| *section != "slo")
 }
 
-/// Moves the objectives of patches to `slo`, with a condition on the name, and puts the axes of variants and workloads first in
-/// the matrix, where they need not be written, unless they are candidates of a search.
+/// Moves the objectives of patches to `slo`, with a condition on the name, and puts the axes of variants and
+/// workloads first in the matrix, where they need not be written, unless they are candidates of a search.
 pub(crate) fn normalize(root: &mut Node) {
     move_objectives(root);
     let (candidates, others): (Vec<&PatchKind>, Vec<&PatchKind>) = PATCHES
@@ -62,8 +62,8 @@ fn has_axis(matrix: Option<&Node>, kind: &PatchKind) -> bool {
     groups.any(|group| group.entry(kind.axis).is_some())
 }
 
-/// The axis of a kind in the matrix, as a list of names; all names where it is not written. None where the scenario has none, or
-/// `zip` has it.
+/// The axis of a kind in the matrix, as a list of names; all names where it is not written. None where the scenario
+/// has none, or `zip` has it.
 fn axis_entry(kind: &PatchKind, root: &Node) -> Option<Entry> {
     let matrix = root.entry("matrix").map(|entry| &entry.value);
     if let Some(written) = matrix.and_then(|matrix| written_axis(kind, root, matrix)) {

@@ -39,7 +39,8 @@ impl Origin {
             Some(Kind::Secret) if USUAL_HEADERS.contains(&last.to_lowercase().as_str()) => {
                 Origin::Setting
             }
-            // A server's variable such as `VLLM_ATTENTION_BACKEND` is a setting, but variables in its value may be secrets.
+            // A server's variable such as `VLLM_ATTENTION_BACKEND` is a setting, but variables in its value may be
+            // secrets.
             Some(Kind::Secret) if own_path.contains(".env.") && !is_secret_name(last) => {
                 Origin::Sent
             }
@@ -262,8 +263,10 @@ mod tests {
 
     #[test]
     fn variables_that_are_sent_are_secrets_and_settings_are_not() {
-        let sections = "target: {url: simulator, model: \"${MODEL}\"}\ndataset: {kind: prompt, text: \"say ${SAID}\"}\n\
-            request: {max_tokens: \"${MOST}\", extra: {a: \"${TENANT}\", b: \"${SHORT}\", c: \"${WORD}\", d: \"${FLAG}\", e: \"${MODEL}\", api_key: literal-1}}\n";
+        let sections = "target: {url: simulator, model: \"${MODEL}\"}\ndataset: {kind: prompt, \
+            text: \"say ${SAID}\"}\nrequest: {max_tokens: \"${MOST}\", extra: {a: \"${TENANT}\", \
+            b: \"${SHORT}\", c: \"${WORD}\", d: \"${FLAG}\", e: \"${MODEL}\", api_key: \
+            literal-1}}\n";
         let env = [
             ("MODEL", "qwen2.5-7b-instruct"),
             ("SAID", "said-secret"),
@@ -281,9 +284,7 @@ mod tests {
 
     #[test]
     fn urls_and_headers_are_secrets_unless_reports_show_the_same() {
-        let sections = "target: {url: \"http://user-name:${PW}@h/v1/chat/completions?session=s-123456&v=1\", model: m, \
-            headers: {X-Team: team-blue, X-Other: team-green, Content-Type: application/json, Authorization: Bearer abcdef-1}, \
-            metrics: \"http://t0ken-of-page@h/metrics\"}\ndataset: {kind: prompt, text: x}\n";
+        let sections = "target: {url: \"http://user-name:${PW}@h/v1/chat/completions?session=s-123456&v=1\", model: m, headers: {X-Team: team-blue, X-Other: team-green, Content-Type: application/json, Authorization: Bearer abcdef-1}, metrics: \"http://t0ken-of-page@h/metrics\"}\ndataset: {kind: prompt, text: x}\n";
         let base64 = ["dXNlci1uYW1lOnBhc3N3b3JkLTE=", "dDBrZW4tb2YtcGFnZQ=="];
         let mut known = vec![
             "abcdef-1",
@@ -388,10 +389,13 @@ mod tests {
     #[test]
     fn stored_plan_does_not_depend_on_current_variables() {
         for sections in [
-            "target: {url: simulator, model: m}\ndataset: {kind: prompt, text: x}\nmatrix: {request.extra.tenant: [\"${K2}\", b]}\n",
+            "target: {url: simulator, model: m}\ndataset: {kind: prompt, text: x}\nmatrix: \
+            {request.extra.tenant: [\"${K2}\", b]}\n",
             "target: {url: simulator, model: m}\ndataset: {kind: prompt, text: \"say ${K2} to me\"}\n",
-            "vars: {key: \"${K2}\"}\ntarget: {url: simulator, model: m}\ndataset: {kind: prompt, text: \"{{ vars.key }}\"}\n",
-            "target: {url: \"http://h/v1/chat/completions?session=${K2}\", model: m}\ndataset: {kind: prompt, text: x}\n",
+            "vars: {key: \"${K2}\"}\ntarget: {url: simulator, model: m}\ndataset: {kind: prompt, \
+            text: \"{{ vars.key }}\"}\n",
+            "target: {url: \"http://h/v1/chat/completions?session=${K2}\", model: m}\ndataset: \
+            {kind: prompt, text: x}\n",
         ] {
             let known = read(&format!("{HEAD}{sections}"), &[("K2", "tenant-01")], false);
             assert!(
@@ -435,7 +439,9 @@ mod tests {
 
     #[test]
     fn versions_in_headers_are_not_secrets() {
-        let sections = "target: {url: simulator, model: m, headers: {anthropic-version: \"2023-06-01\", X-Title: gpt-4o-mini bench}}\ndataset: {kind: prompt, text: x}\n";
+        let sections = "target: {url: simulator, model: m, headers: \
+        {anthropic-version: \"2023-06-01\", X-Title: gpt-4o-mini bench}}\ndataset: {kind: prompt, \
+        text: x}\n";
         assert!(secrets(sections, &[]).is_empty());
     }
 }

@@ -1,5 +1,5 @@
-//! Renders prompts to request bodies. The template is compiled once; a request costs a walk over its parts. Values are inserted
-//! as data, so a prompt cannot break the JSON.
+//! Renders prompts to request bodies. The template is compiled once; a request costs a walk over its parts. Values
+//! are inserted as data, so a prompt cannot break the JSON.
 
 mod body;
 mod form;
@@ -113,9 +113,10 @@ const MAX_TOKENS: &str = "max_tokens";
 const NEW_LIMIT: &str = "max_completion_tokens";
 
 impl Renderer {
-    /// Compiles the template of a case. Without a template the body of the protocol is used, for a stream or not, such as
-    /// `{"model": "{{ model }}", "messages": "{{ messages }}", "stream": true, "stream_options": {"include_usage": true}}`.
-    /// `stream` and `stream_options` are added to the finished body; a protocol without `stream` gets none.
+    /// Compiles the template of a case. Without a template the body of the protocol is used, for a stream or not,
+    /// such as `{"model": "{{ model }}", "messages": "{{ messages }}", "stream": true, "stream_options":
+    /// {"include_usage": true}}`. `stream` and `stream_options` are added to the finished body; a protocol without
+    /// `stream` gets none.
     ///
     /// # Errors
     /// A text that does not compile, or a template that is not a mapping.
@@ -164,8 +165,8 @@ impl Renderer {
         })
     }
 
-    /// The body of request `seq`. Equal seeds, numbers and prompts give equal bodies. Model, length and sampling of the prompt
-    /// override the scenario.
+    /// The body of request `seq`. Equal seeds, numbers and prompts give equal bodies. Model, length and sampling of
+    /// the prompt override the scenario.
     ///
     /// # Errors
     /// A variable that the row does not have.
@@ -267,7 +268,8 @@ impl Renderer {
         }
     }
 
-    /// A body from the dataset replaces the template. The model is filled in; a model that the row names overrides the body's.
+    /// A body from the dataset replaces the template. The model is filled in; a model that the row names overrides
+    /// the body's.
     fn body_from_data(
         &self,
         row_body: &Map<String, Value>,
@@ -282,8 +284,8 @@ impl Renderer {
         body
     }
 
-    /// The length of the row overrides that of its body, under the name that the body uses. Custom protocols use the names of
-    /// the chat API.
+    /// The length of the row overrides that of its body, under the name that the body uses. Custom protocols use the
+    /// names of the chat API.
     fn override_body(&self, body: &mut Map<String, Value>, prompt: &Prompt) {
         let custom = self.case.target.api == Api::Custom;
         let path_of = |field: &str| {
@@ -467,7 +469,8 @@ impl Lines {
     }
 }
 
-/// Whether the bodies of a request ask for a stream: `extra` overrides the template, the template overrides `request.stream`.
+/// Whether the bodies of a request ask for a stream: `extra` overrides the template, the template overrides
+/// `request.stream`.
 pub fn streams(request: &RequestSpec) -> bool {
     let template = request
         .template

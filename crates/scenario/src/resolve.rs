@@ -1,5 +1,5 @@
-//! Writes the resolved plan, which is a scenario that repeats the run: with all defaults, variables replaced, absolute file
-//! names, and `${NAME}` in place of secrets.
+//! Writes the resolved plan, which is a scenario that repeats the run: with all defaults, variables replaced,
+//! absolute file names, and `${NAME}` in place of secrets.
 
 use crate::fault::Review;
 use crate::patch_names;
@@ -497,13 +497,16 @@ mod tests {
 
     fn text(target: &str) -> String {
         format!(
-            "version: 1\nname: t\nvars: {{key: \"${{API_KEY}}\"}}\ntarget: {target}\ndataset: openqa\nload: {{concurrency: 1, requests: 1}}\n"
+            "version: 1\nname: t\nvars: {{key: \"${{API_KEY}}\"}}\ntarget: {target}\ndataset: \
+            openqa\nload: {{concurrency: 1, requests: 1}}\n"
         )
     }
 
     #[test]
     fn secrets_are_written_by_variable() {
-        let target = "{url: \"http://u:${PW}@h/v1/chat/completions?api-key=${Q}&v=1\", model: a, api_key: \"{{ vars.key }}\", headers: {Authorization: \"Bearer ${TOK}\", X-Team: \"${TEAM}\", X-Plain: infra}}";
+        let target = "{url: \"http://u:${PW}@h/v1/chat/completions?api-key=${Q}&v=1\", model: a, \
+        api_key: \"{{ vars.key }}\", headers: {Authorization: \"Bearer ${TOK}\", \
+        X-Team: \"${TEAM}\", X-Plain: infra}}";
         let env = [
             ("API_KEY", "sk-1"),
             ("PW", "p4ss"),
@@ -683,8 +686,9 @@ mod tests {
 
     fn read_command(server: &str, env: &[(&str, &str)]) -> Loaded {
         let text = format!(
-            "version: 1\nname: t\ntarget:\n  url: http://127.0.0.1:9/v1/chat/completions\n  model: m\n  api_key: sk-target\n  \
-             server: {{ ready: {{ log: up }}, {server} }}\ndataset: openqa\nload: {{concurrency: 1, requests: 1}}\n"
+            "version: 1\nname: t\ntarget:\n  url: http://127.0.0.1:9/v1/chat/completions\n  \
+             model: m\n  api_key: sk-target\n  server: {{ ready: {{ log: up }}, {server} \
+             }}\ndataset: openqa\nload: {{concurrency: 1, requests: 1}}\n"
         );
         load_with(&text, env, &[]).unwrap()
     }

@@ -8,8 +8,8 @@ use crate::suggest::list;
 use crate::tree::{Entry, Node, last_segment};
 use std::borrow::Cow;
 
-/// Checks the rules of all fields in a section of a case. Missing keys are not reported in a section with errors: the erroneous
-/// key may be the missing one.
+/// Checks the rules of all fields in a section of a case. Missing keys are not reported in a section with errors: the
+/// erroneous key may be the missing one.
 pub(crate) fn check(draft: &Draft<'_>, section: &str, is_sound: bool, review: &mut Review) {
     let (Some(field), Some(node)) = (draft.table.field(section), draft.get(section)) else {
         return;
@@ -437,7 +437,10 @@ mod tests {
                     table.field(other).map(|field| &field.kind)
                 };
                 let kind = kind.unwrap_or_else(|| panic!("{path}: no key `{other}`"));
-                let known = |value: &&&str| matches!(kind, Kind::Choice(words, _) if words.iter().all(|(word, _)| word != *value));
+                let known = |value: &&&str| {
+                    matches!(kind, Kind::Choice(words,
+                    _) if words.iter().all(|(word, _)| word != *value))
+                };
                 assert_eq!(
                     rule.values.iter().find(known),
                     None,

@@ -365,7 +365,8 @@ fn cell(path: &str) -> Value {
 }
 
 fn paths_schema(properties: Map<String, Value>, other: Value) -> Value {
-    json!({ "type": "object", "properties": properties, "patternProperties": { FREE: other }, "additionalProperties": false })
+    json!({ "type": "object", "properties": properties, "patternProperties": { FREE: other },
+        "additionalProperties": false })
 }
 
 /// Definitions that are used more than once: a variable, the value at each path, rows and groups of a matrix.
@@ -397,7 +398,8 @@ fn definitions() -> Value {
     defs.insert(
         "ladder".to_owned(),
         json!({
-            "description": "A ladder of numbers: each twice the previous one, or a count of evenly or geometrically spaced ones.",
+            "description": "A ladder of numbers: each twice the previous one, or a count of \
+            evenly or geometrically spaced ones.",
             "type": "object",
             "minProperties": 1,
             "maxProperties": 1,
@@ -423,7 +425,8 @@ mod tests {
             .is_valid(&tree)
     }
 
-    const SMALLEST: &str = "version: 1\nname: chat\ntarget: {url: simulator}\ndataset: openqa\nload: {concurrency: 8, requests: 100}\n";
+    const SMALLEST: &str = "version: 1\nname: chat\ntarget: {url: simulator}\ndataset: \
+    openqa\nload: {concurrency: 8, requests: 100}\n";
 
     #[test]
     fn scenario_with_unknown_keys_is_invalid() {

@@ -1,5 +1,5 @@
-//! The types that describe the sections of a scenario. There is one table per block; validation, defaults, the paths of a
-//! matrix and the JSON Schema are all derived from it.
+//! The types that describe the sections of a scenario. There is one table per block; validation, defaults, the paths
+//! of a matrix and the JSON Schema are all derived from it.
 
 use crate::fault::Review;
 use crate::tree::Node;
@@ -96,7 +96,8 @@ pub(crate) struct Field {
     pub rules: &'static [Rule],
 }
 
-/// A rule between a field and other keys: a name without dots is a key of the same block, a dotted path starts at the root.
+/// A rule between a field and other keys: a name without dots is a key of the same block, a dotted path starts at the
+/// root.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rule {
     pub kind: RuleKind,

@@ -87,8 +87,8 @@ pub(crate) fn escape_text(text: &str, syntax: TextSyntax) -> String {
     }
 }
 
-/// Secrets in a command, each with its flag or variable: `--api-key X`, `--hf-token=X`, `HF_TOKEN=X`. Words that are commands
-/// themselves, as in `sh -c`, are searched too.
+/// Secrets in a command, each with its flag or variable: `--api-key X`, `--hf-token=X`, `HF_TOKEN=X`. Words that are
+/// commands themselves, as in `sh -c`, are searched too.
 pub fn behind_flags(words: &[String]) -> Vec<(String, String)> {
     let split = |word: &String| {
         shell_words::split(word)

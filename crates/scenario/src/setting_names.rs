@@ -65,8 +65,8 @@ pub(crate) fn synonym(name: &str) -> Option<&'static str> {
     found.map(|(_, path)| *path)
 }
 
-/// The setting whose path, or its last segment, is `name`; the one with the shortest path first; `-` and `_` are equal. With
-/// `fuzzy` also a similar one. `scenario`: the table of all keys.
+/// The setting whose path, or its last segment, is `name`; the one with the shortest path first; `-` and `_` are
+/// equal. With `fuzzy` also a similar one. `scenario`: the table of all keys.
 pub(crate) fn setting_named(name: &str, fuzzy: bool, scenario: &'static Block) -> Option<Setting> {
     let name = name.to_lowercase().replace('-', "_");
     let mut settings = Vec::new();

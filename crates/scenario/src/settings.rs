@@ -31,8 +31,8 @@ const PLACES: [&str; 8] = [
 /// Longest text that is kept, in bytes.
 const LONG: usize = 80;
 
-/// Dotted path → value as text, of a resolved plan. Files are reduced to their names, because checkouts differ; long texts to a
-/// digest.
+/// Dotted path → value as text, of a resolved plan. Files are reduced to their names, because checkouts differ; long
+/// texts to a digest.
 pub fn settings(resolved: &str) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let Ok(plan) = serde_yaml::from_str::<Value>(resolved) else {
@@ -85,7 +85,9 @@ mod tests {
     #[test]
     fn settings_are_flat_and_independent_of_the_checkout() {
         let plan = format!(
-            "name: x\nseed: 7\ntarget: {{url: 'http://h', model: m, simulator: {{alpha: 2ms}}}}\ndataset: {{kind: openqa, path: /home/a/qa.jsonl}}\nrequest: {{template: {{prompt: {}}}, stop: [a, b]}}\nmix: [{{name: a, weight: 2}}]\nslo: []\n",
+            "name: x\nseed: 7\ntarget: {{url: 'http://h', model: m, simulator: {{alpha: \
+            2ms}}}}\ndataset: {{kind: openqa, path: /home/a/qa.jsonl}}\nrequest: {{template: \
+            {{prompt: {}}}, stop: [a, b]}}\nmix: [{{name: a, weight: 2}}]\nslo: []\n",
             "long ".repeat(40)
         );
         let found = settings(&plan);

@@ -182,8 +182,8 @@ impl Sources {
         Some(written.map_or_else(|| node.json().to_string(), str::to_owned))
     }
 
-    /// The absolute path of a file: relative to the folder of the text, then to the working directory. None where it does not
-    /// exist. `builtin` is a dataset that ships with llmscen, unless there is such a file.
+    /// The absolute path of a file: relative to the folder of the text, then to the working directory. None where it
+    /// does not exist. `builtin` is a dataset that ships with llmscen, unless there is such a file.
     pub fn find(&self, file: usize, named: &str) -> Option<PathBuf> {
         let folder = self
             .texts

@@ -3,8 +3,8 @@
 /// Longest word that is compared, in bytes: the time is quadratic.
 const LONGEST: usize = 200;
 
-/// The candidate that is most similar to `word`: one with it as a dotted segment, one within a third of its length in edits
-/// (Damerau–Levenshtein), or one with the same beginning; case is ignored, `-` and `_` are equal.
+/// The candidate that is most similar to `word`: one with it as a dotted segment, one within a third of its length in
+/// edits (Damerau–Levenshtein), or one with the same beginning; case is ignored, `-` and `_` are equal.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if word.len() > LONGEST {
         return None;

@@ -1,5 +1,5 @@
-//! `matrix`: the product of lists of values, `zip` for parallel lists, `exclude` and `include` as in GitHub Actions, and `only` for
-//! the cells of a variant or workload that run.
+//! `matrix`: the product of lists of values, `zip` for parallel lists, `exclude` and `include` as in GitHub Actions,
+//! and `only` for the cells of a variant or workload that run.
 
 mod ladder;
 
@@ -243,8 +243,8 @@ fn parse_rows(matrix: &Node, word: &str) -> Vec<Point> {
         .collect()
 }
 
-/// Keeps the cases that match one of the rows for their variant and workload. Cases without such a row stay, unless a row has names
-/// alone: then the rows list all pairs.
+/// Keeps the cases that match one of the rows for their variant and workload. Cases without such a row stay, unless a
+/// row has names alone: then the rows list all pairs.
 fn keep_only(points: &mut Vec<Point>, rows: &[Point], review: &mut Review) {
     let names = |row: &Point| -> Point {
         let is_name = |setting: &&Setting| kind_of_axis(&setting.path).is_some();
@@ -273,8 +273,8 @@ fn keep_only(points: &mut Vec<Point>, rows: &[Point], review: &mut Review) {
     });
 }
 
-/// GitHub's rule: a row extends every case of the product whose values it does not contradict, provided they share an axis or
-/// the row has none; values of earlier rows may be replaced. A row that extends no case is a new case.
+/// GitHub's rule: a row extends every case of the product whose values it does not contradict, provided they share an
+/// axis or the row has none; values of earlier rows may be replaced. A row that extends no case is a new case.
 fn include_rows(points: &mut Vec<Point>, rows: Vec<Point>) {
     let original = points.clone();
     for row in rows {
@@ -401,8 +401,8 @@ fn check_unique(points: &[Point], review: &mut Review) {
     }
 }
 
-/// Replaces the ladders of the matrix, and of the candidates of a search, by their values, and equal rates by one text. Reports invalid
-/// ladders.
+/// Replaces the ladders of the matrix, and of the candidates of a search, by their values, and equal rates by one
+/// text. Reports invalid ladders.
 pub(crate) fn spell_out(root: &mut Node, table: &'static Block, review: &mut Review) {
     for path in MATRICES {
         if let Some(matrix) = matrix_mut(root, path) {
@@ -582,7 +582,8 @@ fn sweepable_kind(
         (None, Some(meant)) => format!("did you mean `{meant}`?"),
         (None, None) => "does not exist".to_owned(),
     };
-    let help = "A key here is the path of a value, such as `load.concurrency`, or `variant`, `workload`, `zip`, `include`, `exclude`, `only`.";
+    let help = "A key here is the path of a value, such as `load.concurrency`, or `variant`, \
+    `workload`, `zip`, `include`, `exclude`, `only`.";
     review.push(
         Mistake::new(
             entry.key_at,
@@ -667,11 +668,10 @@ fn check_zip(group: &Node, root: &Node, table: &'static Block, review: &mut Revi
             length_here,
         )
         .also(first.value.at, values(length));
-        review.push(
-            mistake.help(
-                "Values of lists under `zip` are combined one by one: the first with the first, the second with the second.",
-            ),
-        );
+        review.push(mistake.help(
+            "Values of lists under `zip` are combined one by one: the first with the first, \
+                the second with the second.",
+        ));
     }
 }
 
@@ -768,7 +768,9 @@ mod tests {
     fn exclude_and_include_follow_github() {
         // The example in GitHub's documentation of `include`.
         let (points, _) = expand(
-            "fruit: [apple, pear]\nanimal: [cat, dog]\ninclude:\n- {color: green}\n- {color: pink, animal: cat}\n- {fruit: apple, shape: circle}\n- {fruit: banana}\n- {fruit: banana, animal: cat}",
+            "fruit: [apple, pear]\nanimal: [cat, dog]\ninclude:\n- {color: green}\n- {color: \
+            pink, animal: cat}\n- {fruit: apple, shape: circle}\n- {fruit: banana}\n- {fruit: \
+            banana, animal: cat}",
         );
         assert_eq!(
             points,

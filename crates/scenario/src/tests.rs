@@ -68,7 +68,8 @@ pub(crate) fn messages(result: Result<Loaded, Faults>) -> Vec<String> {
         .collect()
 }
 
-const BASE: &str = "version: 1\nname: t\ntarget: {url: simulator}\ndataset: openqa\nload: {concurrency: 8, requests: 10x, warmup: 1x}\n";
+const BASE: &str = "version: 1\nname: t\ntarget: {url: simulator}\ndataset: openqa\nload: \
+{concurrency: 8, requests: 10x, warmup: 1x}\n";
 
 #[test]
 fn plan_has_all_defaults() {
@@ -107,7 +108,8 @@ fn api_simulator_equals_url_simulator() {
         "{api: simulator, simulator: {alpha: 1ms}}",
     ));
     assert!(
-        matches!(&said.cases[0].target.location, TargetLocation::Simulator { server, .. } if server.alpha == Nanos::from_millis(1))
+        matches!(&said.cases[0].target.location, TargetLocation::Simulator { server,
+            .. } if server.alpha == Nanos::from_millis(1))
     );
     assert_eq!(
         said,
@@ -120,7 +122,10 @@ fn api_simulator_equals_url_simulator() {
 
 #[test]
 fn variables_get_the_type_of_their_value() {
-    let yaml = "version: 1\nname: t\nvars: {n: \"${N:-4}\", host: 'h${PORT}', list: [a, b]}\ntarget: {url: \"http://{{ vars.host }}/v1/chat/completions\", model: \"{{ vars.list }}\"}\ndataset: {kind: prompt, text: \"$${X} {{ \\\"{{\\\" }} {{ target.url }}\"}\nload: {concurrency: \"{{ vars.n }}\", requests: \"${R:-${Q:-7}}\"}\n";
+    let yaml = "version: 1\nname: t\nvars: {n: \"${N:-4}\", host: 'h${PORT}', list: [a, \
+    b]}\ntarget: {url: \"http://{{ vars.host }}/v1/chat/completions\", model: \"{{ vars.list \
+    }}\"}\ndataset: {kind: prompt, text: \"$${X} {{ \\\"{{\\\" }} {{ target.url }}\"}\nload: \
+    {concurrency: \"{{ vars.n }}\", requests: \"${R:-${Q:-7}}\"}\n";
     let plan = load_with(yaml, &[("PORT", "80"), ("R", "")], &[])
         .unwrap()
         .plan;
@@ -149,7 +154,8 @@ fn variables_get_the_type_of_their_value() {
 #[test]
 fn references_to_swept_fields_are_replaced_per_case() {
     let yaml = format!(
-        "{BASE}request: {{extra: {{user: \"{{{{ target.model }}}}-{{{{ prompt }}}}\"}}}}\nmatrix: {{target.model: [a, b], vars.x: [p]}}\ndescription: \"{{{{ vars.x }}}}\"\n"
+        "{BASE}request: {{extra: {{user: \"{{{{ target.model }}}}-{{{{ prompt }}}}\"}}}}\nmatrix: \
+        {{target.model: [a, b], vars.x: [p]}}\ndescription: \"{{{{ vars.x }}}}\"\n"
     );
     let plan = plan(&yaml.replace("description: \"{{ vars.x }}\"\n", ""));
     let users: Vec<_> = plan
@@ -164,7 +170,9 @@ fn references_to_swept_fields_are_replaced_per_case() {
 #[test]
 fn settings_override_the_file_and_the_matrix() {
     let yaml = format!(
-        "{BASE}matrix: {{load.concurrency: [1, 2], zip: {{dataset.order: [shuffle, sequential], load.requests: [5, 6]}}}}\nslo: [{{expr: error_rate < 1%, when: {{load.concurrency: 2}}}}]\n"
+        "{BASE}matrix: {{load.concurrency: [1, 2], zip: {{dataset.order: [shuffle, sequential], \
+        load.requests: [5, 6]}}}}\nslo: [{{expr: error_rate < 1%, when: {{load.concurrency: \
+        2}}}}]\n"
     );
     let set = [
         ("load.concurrency", "4"),
@@ -224,7 +232,8 @@ fn extended_files_are_merged_and_resolve_their_own_paths() {
     );
     write(
         "top.yaml",
-        "extends: sub/base.yaml\nname: top\nvars: {tag: top}\nload: {concurrency: null, rate: 480/m}\nrequest: {stop: [c]}\nload.x: 1\n",
+        "extends: sub/base.yaml\nname: top\nvars: {tag: top}\nload: {concurrency: null, rate: \
+        480/m}\nrequest: {stop: [c]}\nload.x: 1\n",
     );
     let path = folder.path().join("top.yaml");
     let faults = load_file(&path).unwrap_err();
@@ -243,7 +252,8 @@ fn extended_files_are_merged_and_resolve_their_own_paths() {
     );
     write(
         "top.yaml",
-        "extends: sub/base.yaml\nname: top\nvars: {tag: top}\nload: {concurrency: null, rate: 480/m, requests: 5, warmup: 0}\nrequest: {stop: [c]}\n",
+        "extends: sub/base.yaml\nname: top\nvars: {tag: top}\nload: {concurrency: null, rate: \
+        480/m, requests: 5, warmup: 0}\nrequest: {stop: [c]}\n",
     );
     let plan = load_file(&path).unwrap().plan;
     assert_eq!(plan.name, "top");
@@ -391,19 +401,23 @@ proptest! {
     #[test]
     fn expansion_does_not_depend_on_key_order(order in Just((0..8usize).collect::<Vec<_>>()).prop_shuffle()) {
         let sections = [
-            "version: 1", "name: t", "target: {url: simulator, gpus: 2, model: a}", "dataset: {kind: random, tokens: 5}",
+            "version: 1", "name: t", "target: {url: simulator, gpus: 2, model: a}", "dataset: \
+            {kind: random, tokens: 5}",
             "load: {requests: 10x, warmup: 1}", "request: {temperature: 0, top_k: 3}", "slo: [error_rate < 1%]",
             "matrix: {load.concurrency: [1, 2], request.max_tokens: [3, 4]}",
         ];
         let mixed: Vec<&str> = order.iter().map(|index| sections[*index]).collect();
-        let mixed = mixed.join("\n").replace("{url: simulator, gpus: 2, model: a}", if order[0] % 2 == 0 { "{gpus: 2, model: a, url: simulator}" } else { "{model: a, url: simulator, gpus: 2}" });
+        let mixed = mixed.join("\n").replace("{url: simulator, gpus: 2, model: a}",
+            if order[0] % 2 == 0 { "{gpus: 2, model: a, url: simulator}" } else { "{model: a, \
+            url: simulator, gpus: 2}" });
         prop_assert_eq!(plan(&mixed), plan(&sections.join("\n")));
     }
 }
 
 #[test]
 fn settings_accept_text_that_is_not_yaml() {
-    let base = "version: 1\nname: t\ntarget: {url: simulator}\ndataset: {kind: prompt, text: x}\nload: {concurrency: 1, requests: 1}\n";
+    let base = "version: 1\nname: t\ntarget: {url: simulator}\ndataset: {kind: prompt, text: \
+    x}\nload: {concurrency: 1, requests: 1}\n";
     let text = |value: &str| {
         let plan = load_with(base, &[], &[("dataset.text", value)])
             .unwrap_or_else(|faults| panic!("{value}: {faults}"))
@@ -433,7 +447,8 @@ fn settings_accept_text_that_is_not_yaml() {
 
 #[test]
 fn settings_accept_lists_mappings_and_nothing() {
-    let base = "version: 1\nname: t\ntarget: {url: simulator}\ndataset: {kind: prompt, text: x, system: s}\nload: {}\n";
+    let base = "version: 1\nname: t\ntarget: {url: simulator}\ndataset: {kind: prompt, text: x, \
+    system: s}\nload: {}\n";
     let set = [
         (
             "load.stages",

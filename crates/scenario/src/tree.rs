@@ -335,8 +335,8 @@ impl Node {
         Some(entries.remove(index))
     }
 
-    /// Sets the value at a dotted path. Scalars on the way are replaced by mappings; an item that a list does not have is
-    /// ignored.
+    /// Sets the value at a dotted path. Scalars on the way are replaced by mappings; an item that a list does not
+    /// have is ignored.
     pub fn set(&mut self, path: &str, key_at: Span, value: Node) {
         if let (Data::List(_), Some((head, rest))) = (&self.data, path.split_once('.')) {
             let index = self.item(head);

@@ -1,5 +1,5 @@
-//! Checks a tree against the schema tables: unknown keys, wrong types, values out of range, missing keys. All errors are
-//! reported, not only the first.
+//! Checks a tree against the schema tables: unknown keys, wrong types, values out of range, missing keys. All errors
+//! are reported, not only the first.
 
 use crate::fault::{Mistake, Review};
 use crate::files;
@@ -37,8 +37,8 @@ fn block(entry: &Entry, table: &'static Block, scenario: &'static Block, review:
     missing(&entry.value, table, &owner, entry.key_at, review);
 }
 
-/// Checks the keys of a mapping; without an owner it is the scenario. Keys of an empty block that follow it are one error: they
-/// are not indented.
+/// Checks the keys of a mapping; without an owner it is the scenario. Keys of an empty block that follow it are one
+/// error: they are not indented.
 fn keys(
     entries: &[Entry],
     table: &'static Block,
@@ -358,9 +358,10 @@ fn hub(entry: &Entry, review: &mut Review) {
         .is_none()
     {
         let mistake = files::no_file(entry.value.at, &named, review);
-        review.push(
-            mistake.help("A file or folder next to the file that names it, `builtin`, or a name on a hub such as `org/name`."),
-        );
+        review.push(mistake.help(
+            "A file or folder next to the file that names it, `builtin`, or a name \
+            on a hub such as `org/name`.",
+        ));
     }
 }
 

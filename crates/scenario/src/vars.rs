@@ -1,8 +1,8 @@
 //! Replaces `${ENV}`, `${ENV:-default}` and `{{ vars.x }}` in all texts.
 //!
-//! `$${` is a literal `${` and `{{ "{{" }}` a literal `{{`. A text that is a single variable gets the type of its value. In
-//! request bodies only `{{ vars.x }}` and fields of the scenario (`{{ target.model }}`) are replaced; the renderer evaluates
-//! the rest. A reference to a swept field is replaced when its case is created.
+//! `$${` is a literal `${` and `{{ "{{" }}` a literal `{{`. A text that is a single variable gets the type of its
+//! value. In request bodies only `{{ vars.x }}` and fields of the scenario (`{{ target.model }}`) are replaced; the
+//! renderer evaluates the rest. A reference to a swept field is replaced when its case is created.
 
 mod interpolation;
 
@@ -182,7 +182,8 @@ impl<'a> Variables<'a> {
         expanded
     }
 
-    /// Adds `bytes` to the size of the replaced variables; returns whether it exceeds the maximum, which is reported once.
+    /// Adds `bytes` to the size of the replaced variables; returns whether it exceeds the maximum, which is reported
+    /// once.
     fn spend(&self, bytes: usize, at: Span, review: &mut Review) -> bool {
         review.expanded.bytes = review.expanded.bytes.saturating_add(bytes);
         let spent = review.expanded.bytes > MOST_BYTES;
@@ -396,7 +397,10 @@ impl<'a> Variables<'a> {
             "does not exist",
         );
         let mistake = Mistake::new(at, format!("unknown reference `{path}`"), label);
-        review.push(mistake.help("A text may refer to `vars` and to fields that this file sets; {{ \"{{\" }} is two braces."));
+        review.push(mistake.help(
+            "A text may refer to `vars` and to fields that this file sets; \
+        {{ \"{{\" }} is two braces.",
+        ));
         None
     }
 

@@ -10,8 +10,8 @@ use serde_json::Value;
 /// The word that a wrong answer repeats.
 const WRONG: &str = " the";
 
-/// The tokens of an answer without its reasoning, escaped for a JSON string; at least one and at most `limit`. None: random words
-/// up to the limit. `answer` is the seed of the response.
+/// The tokens of an answer without its reasoning, escaped for a JSON string; at least one and at most `limit`. None:
+/// random words up to the limit. `answer` is the seed of the response.
 pub(super) fn tokens(
     answers: &Answers,
     prompt: &Prompt,

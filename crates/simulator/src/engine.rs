@@ -1,7 +1,8 @@
-//! The model of a batching engine: which tokens each step processes, how long it takes, and which sequences emit a token.
+//! The model of a batching engine: which tokens each step processes, how long it takes, and which sequences emit a
+//! token.
 //!
-//! A state machine without clock and I/O. [`Engine::begin`] plans a step and returns its end; [`Engine::complete`] applies it. In
-//! between, sequences may be submitted (for the next step) and cancelled.
+//! A state machine without clock and I/O. [`Engine::begin`] plans a step and returns its end; [`Engine::complete`]
+//! applies it. In between, sequences may be submitted (for the next step) and cancelled.
 
 use llmscen_core::seed::Seed;
 use llmscen_core::simulator::Simulator;
@@ -15,7 +16,8 @@ use std::collections::{BTreeMap, HashMap};
 /// A request that does not fit into the KV cache, even alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the request needs {needs} KV blocks of {block_tokens} tokens and there are {has}: request fewer tokens or raise `kv_blocks`"
+    "the request needs {needs} KV blocks of {block_tokens} tokens and there are {has}: request \
+    fewer tokens or raise `kv_blocks`"
 )]
 pub struct TooLong {
     /// Blocks needed for prompt and output.
@@ -92,9 +94,9 @@ struct Work {
 
 /// The engine: batch and queue.
 ///
-/// Sequences are admitted in order of arrival and only the newest is preempted. So `running` followed by `waiting` is always in
-/// order of arrival, only the newest running sequence can have an unfinished prefill, and the oldest sequence makes progress in
-/// every step.
+/// Sequences are admitted in order of arrival and only the newest is preempted. So `running` followed by `waiting` is
+/// always in order of arrival, only the newest running sequence can have an unfinished prefill, and the oldest
+/// sequence makes progress in every step.
 #[derive(Debug)]
 pub struct Engine {
     config: Simulator,
@@ -142,8 +144,8 @@ impl Engine {
         };
     }
 
-    /// Queues a sequence; `now` must not decrease. Returns the number of cached prompt tokens: those of leading blocks of earlier
-    /// prompts, without the last prompt token.
+    /// Queues a sequence; `now` must not decrease. Returns the number of cached prompt tokens: those of leading
+    /// blocks of earlier prompts, without the last prompt token.
     pub fn take(&mut self, job: Job, now: Nanos) -> Result<u64, TooLong> {
         let (prompt, block) = (job.prompt.max(1), self.block());
         let mut sequence = Sequence::new(
@@ -246,8 +248,8 @@ impl Engine {
         self.total.preemptions > before
     }
 
-    /// Preempts the newest sequences until there is a block for one more token of the sequence at `at`. False if that sequence
-    /// itself was preempted.
+    /// Preempts the newest sequences until there is a block for one more token of the sequence at `at`. False if that
+    /// sequence itself was preempted.
     fn make_room(&mut self, at: usize) -> bool {
         while self.running[at].more_blocks(1, self.block()) > self.free() {
             let Some(mut newest) = self.running.pop() else {
@@ -273,8 +275,8 @@ impl Engine {
         }
     }
 
-    /// Admits queued sequences at `start`, in order of arrival, while there is capacity for their cached blocks and one more
-    /// block.
+    /// Admits queued sequences at `start`, in order of arrival, while there is capacity for their cached blocks and
+    /// one more block.
     fn admit(&mut self, work: &mut Work, start: Nanos) {
         let most = self.config.max_num_seqs.max(1) as usize;
         while work.budget > 0 && self.free() > 0 && self.running.len() < most {
@@ -350,8 +352,8 @@ fn unit_lognormal(sd: f64) -> Option<LogNormal<f64>> {
 
 /// A sequence. Its prompt and emitted tokens must be in the KV cache before it emits the next one.
 ///
-/// Its last token is never added to the cache. A preemption resets `computed` but not `emitted`, so that emitted tokens are
-/// prefilled and not emitted again.
+/// Its last token is never added to the cache. A preemption resets `computed` but not `emitted`, so that emitted
+/// tokens are prefilled and not emitted again.
 #[derive(Clone, Debug)]
 pub(super) struct Sequence {
     pub(super) id: u64,

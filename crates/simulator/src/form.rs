@@ -80,7 +80,8 @@ mod tests {
             format!("--b\r\ncontent-disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
         };
         let text = [part("model", "7"), part("stream", "true"), part("n", "2")].concat();
-        let file = "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\n\r\nRI\r\nFF\r\n--b--\r\n";
+        let file = "--b\r\nContent-Disposition: form-data; name=\"file\"; \
+        filename=\"a.wav\"\r\n\r\nRI\r\nFF\r\n--b--\r\n";
         let body = text + file;
         let form = parse(body.as_bytes(), "b").unwrap();
         assert_eq!(

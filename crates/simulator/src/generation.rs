@@ -113,8 +113,8 @@ impl<'c> Call<'c> {
             .try_for_each(|message| prompt.message(message).ok_or_else(wrong))
     }
 
-    /// The generation by fields that most APIs share: `model`, `stream`. Usage is reported unless a fault disables it. `limit` is
-    /// the limit of output tokens.
+    /// The generation by fields that most APIs share: `model`, `stream`. Usage is reported unless a fault disables
+    /// it. `limit` is the limit of output tokens.
     pub(super) fn generation(
         &self,
         prompt: Prompt,

@@ -1,4 +1,5 @@
-//! A minimal HTTP/1.1 server, because fault injection needs the raw socket: reads requests, writes response heads and chunks.
+//! A minimal HTTP/1.1 server, because fault injection needs the raw socket: reads requests, writes response heads and
+//! chunks.
 
 use crate::socket::Socket;
 use serde_json::Value;
@@ -279,7 +280,8 @@ async fn line(socket: &Socket, buffer: &mut Vec<u8>) -> Result<Vec<u8>, Unread> 
     }
 }
 
-/// Appends the status line and headers of a response. `about` is the response id, if any, and whether the connection is closed.
+/// Appends the status line and headers of a response. `about` is the response id, if any, and whether the connection
+/// is closed.
 pub(super) fn head<'a>(
     to: &mut Vec<u8>,
     status: u16,

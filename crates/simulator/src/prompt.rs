@@ -189,7 +189,8 @@ mod tests {
     fn messages_count_by_their_bytes_and_media_by_the_piece() {
         assert_eq!(tokens(&[json!({ "role": "user", "content": "12345" })]), 2);
         assert_eq!(tokens(&[json!({ "role": "user", "content": "" })]), 1);
-        let parts = json!([{ "type": "text", "text": "1234" }, { "type": "image_url", "image_url": { "url": "data:x" } }]);
+        let parts = json!([{ "type": "text", "text": "1234" }, { "type": "image_url",
+            "image_url": { "url": "data:x" } }]);
         assert_eq!(tokens(&[json!({ "role": "user", "content": parts })]), 257);
         assert_eq!(
             tokens(&[json!({ "role": "user", "content": "1234", "images": ["x", "y"] })]),
@@ -199,7 +200,8 @@ mod tests {
             tokens(&[json!({ "role": "user", "content": [{ "image": "x" }, { "text": "1234" }] })]),
             257
         );
-        let call = json!({ "role": "assistant", "content": null, "tool_calls": [{ "function": { "arguments": "{\"a\":1}" } }] });
+        let call = json!({ "role": "assistant", "content": null,
+            "tool_calls": [{ "function": { "arguments": "{\"a\":1}" } }] });
         assert_eq!(
             tokens(&[
                 call,

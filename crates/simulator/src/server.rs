@@ -95,8 +95,8 @@ impl Server {
         }
     }
 
-    /// The step loop of a replica. While there is work, each step begins at the planned end of the previous one, so that timer delays
-    /// do not accumulate.
+    /// The step loop of a replica. While there is work, each step begins at the planned end of the previous one, so
+    /// that timer delays do not accumulate.
     async fn steps_of(self: &Rc<Self>, replica: usize) -> io::Error {
         let timer = match Timer::new(self.clock) {
             Ok(timer) => timer,

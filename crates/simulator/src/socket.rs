@@ -43,8 +43,8 @@ impl Socket {
         }
     }
 
-    /// Writes what the socket accepts and keeps the rest for [`Socket::tend`]. Bytes for a disconnected client are discarded; the
-    /// reader of the socket detects the disconnection.
+    /// Writes what the socket accepts and keeps the rest for [`Socket::tend`]. Bytes for a disconnected client are
+    /// discarded; the reader of the socket detects the disconnection.
     pub(super) fn send(&self, bytes: &[u8]) -> Sent {
         let cut = if self.split == 0 {
             bytes.len()

@@ -94,8 +94,8 @@ impl Entry {
 
 /// A log of the requests of one server; clones share it.
 ///
-/// It takes 32 bytes per write of the last 65,536 requests that [`Truth::take_ended`] has not removed. [`Truth::off`] keeps
-/// nothing.
+/// It takes 32 bytes per write of the last 65,536 requests that [`Truth::take_ended`] has not removed. [`Truth::off`]
+/// keeps nothing.
 #[derive(Clone, Debug)]
 pub struct Truth {
     origin: Instant,
@@ -218,8 +218,7 @@ mod tests {
         write_jsonl(&truth.all(), &mut text).unwrap();
         assert_eq!(
             String::from_utf8(text).unwrap(),
-            "{\"number\":3,\"id\":\"cmpl-sim-3\",\"request_id\":\"mine\",\"path\":\"/v1/completions\",\"received_at\":5,\"headers_at\":null,\
-             \"writes\":[{\"at\":7,\"done\":8,\"tokens\":1,\"choice\":0}],\"blocked\":0,\"end_at\":9,\"end\":{\"status\":500}}\n"
+            "{\"number\":3,\"id\":\"cmpl-sim-3\",\"request_id\":\"mine\",\"path\":\"/v1/completions\",\"received_at\":5,\"headers_at\":null,\"writes\":[{\"at\":7,\"done\":8,\"tokens\":1,\"choice\":0}],\"blocked\":0,\"end_at\":9,\"end\":{\"status\":500}}\n"
         );
     }
 

@@ -21,7 +21,8 @@ pub struct Arrival {
 pub struct Served {
     /// Arrival time.
     pub arrived: Nanos,
-    /// Time of each token: the end of its step. Empty if the request was rejected because it does not fit into the KV cache.
+    /// Time of each token: the end of its step. Empty if the request was rejected because it does not fit into the KV
+    /// cache.
     pub tokens: Vec<Nanos>,
 }
 

@@ -1,5 +1,5 @@
-//! WebSocket (RFC 6455) on a connection of the simulator. Frames are written as bytes, because the truth log needs the time of
-//! each write; what the client sends is read by tungstenite.
+//! WebSocket (RFC 6455) on a connection of the simulator. Frames are written as bytes, because the truth log needs
+//! the time of each write; what the client sends is read by tungstenite.
 
 use crate::http::Request;
 use std::io::{self, Read, Write};
@@ -33,7 +33,8 @@ pub(super) fn accept(request: &Request) -> Option<Vec<u8>> {
         .filter(|version| *version == "13")?;
     let accept = derive_accept_key(request.header("sec-websocket-key")?.as_bytes());
     let head = format!(
-        "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\nsec-websocket-accept: {accept}\r\n\r\n"
+        "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: \
+        Upgrade\r\nsec-websocket-accept: {accept}\r\n\r\n"
     );
     Some(head.into_bytes())
 }

@@ -131,11 +131,12 @@ mod tests {
 
     #[test]
     fn fields_become_signals_in_their_units_each_gpu_by_itself() {
-        let text = "# TYPE DCGM_FI_DEV_GPU_UTIL gauge\n\
-        DCGM_FI_DEV_GPU_UTIL{gpu=\"0\",UUID=\"GPU-a\",modelName=\"NVIDIA H100\"} 97\n\
-        DCGM_FI_DEV_GPU_UTIL{gpu=\"1\",UUID=\"GPU-b\"} 3\nDCGM_FI_DEV_FB_USED{gpu=\"0\"} 2\n\
-        DCGM_FI_DEV_CLOCKS_EVENT_REASONS{gpu=\"0\"} 1\nDCGM_FI_DEV_CLOCKS_EVENT_REASONS{gpu=\"1\"} 36\n\
-        DCGM_FI_DEV_POWER_USAGE{gpu=\"0\"} 351.5\nDCGM_FI_DEV_XID_ERRORS{gpu=\"0\"} 0\nDCGM_FI_DEV_GPU_TEMP{gpu=\"1\"} nan\n";
+        let text = "# TYPE DCGM_FI_DEV_GPU_UTIL \
+        gauge\nDCGM_FI_DEV_GPU_UTIL{gpu=\"0\",UUID=\"GPU-a\",modelName=\"NVIDIA H100\"} \
+        97\nDCGM_FI_DEV_GPU_UTIL{gpu=\"1\",UUID=\"GPU-b\"} 3\nDCGM_FI_DEV_FB_USED{gpu=\"0\"} \
+        2\nDCGM_FI_DEV_CLOCKS_EVENT_REASONS{gpu=\"0\"} \
+        1\nDCGM_FI_DEV_CLOCKS_EVENT_REASONS{gpu=\"1\"} 36\nDCGM_FI_DEV_POWER_USAGE{gpu=\"0\"} \
+        351.5\nDCGM_FI_DEV_XID_ERRORS{gpu=\"0\"} 0\nDCGM_FI_DEV_GPU_TEMP{gpu=\"1\"} nan\n";
         let row = |name: &str, device, value| (name.to_owned(), Some(device), value);
         assert_eq!(
             report(text),
@@ -153,8 +154,10 @@ mod tests {
 
     #[test]
     fn the_memory_of_the_instances_of_a_gpu_is_added() {
-        let text = "DCGM_FI_DEV_FB_USED{gpu=\"3\",GPU_I_ID=\"1\"} 1\nDCGM_FI_DEV_FB_USED{gpu=\"3\",GPU_I_ID=\"2\"} 2\n\
-        DCGM_FI_DEV_POWER_USAGE{gpu=\"3\",GPU_I_ID=\"1\"} 90\nDCGM_FI_DEV_POWER_USAGE{gpu=\"3\",GPU_I_ID=\"2\"} 90\n";
+        let text = "DCGM_FI_DEV_FB_USED{gpu=\"3\",GPU_I_ID=\"1\"} \
+        1\nDCGM_FI_DEV_FB_USED{gpu=\"3\",GPU_I_ID=\"2\"} \
+        2\nDCGM_FI_DEV_POWER_USAGE{gpu=\"3\",GPU_I_ID=\"1\"} \
+        90\nDCGM_FI_DEV_POWER_USAGE{gpu=\"3\",GPU_I_ID=\"2\"} 90\n";
         let rows = report(text);
         assert_eq!(
             rows[0],

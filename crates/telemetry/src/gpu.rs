@@ -98,7 +98,8 @@ impl GpuLog {
         }
     }
 
-    /// The signals that were never reported, and the throttling. `managed_server`: the memory of the server is expected.
+    /// The signals that were never reported, and the throttling. `managed_server`: the memory of the server is
+    /// expected.
     fn notes(&self, managed_server: bool) -> Vec<String> {
         let mut devices_by_missing: BTreeMap<Vec<&str>, Vec<String>> = BTreeMap::new();
         for (device, log) in &self.devices {
@@ -145,8 +146,8 @@ impl GpuLog {
     }
 }
 
-/// The name of the GPUs of this machine, such as `NVIDIA H200` or `AMD Instinct MI300X OAM`; None without a GPU or its driver. Of
-/// several kinds the first.
+/// The name of the GPUs of this machine, such as `NVIDIA H200` or `AMD Instinct MI300X OAM`; None without a GPU or
+/// its driver. Of several kinds the first.
 pub fn name_of_machine() -> Option<String> {
     let nvidia = nvml::Nvidia::find(&VisibleGpus::default()).ok();
     let name = nvidia.and_then(|gpus| gpus.names().into_iter().next());
@@ -174,7 +175,8 @@ pub struct VisibleGpus {
 }
 
 impl VisibleGpus {
-    /// Reads the first of these variables that is set. As in CUDA, the list ends at the first entry that is not a GPU, such as `-1`.
+    /// Reads the first of these variables that is set. As in CUDA, the list ends at the first entry that is not a
+    /// GPU, such as `-1`.
     pub fn from_env(env: &BTreeMap<String, String>, names: &[&str]) -> VisibleGpus {
         let found = names.iter().find_map(|name| Some((*name, env.get(*name)?)));
         let Some((variable, list)) = found else {
@@ -195,8 +197,8 @@ impl VisibleGpus {
         }
     }
 
-    /// Whether a GPU is visible: by its number, or by the beginning of its UUID. The GPU of a MIG instance is unknown, so every
-    /// GPU may be it.
+    /// Whether a GPU is visible: by its number, or by the beginning of its UUID. The GPU of a MIG instance is
+    /// unknown, so every GPU may be it.
     pub fn contains(&self, index: u32, uuid: &str) -> bool {
         let matches = |device: &String| match device.parse::<u32>() {
             Ok(number) => number == index,

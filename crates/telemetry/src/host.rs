@@ -219,8 +219,9 @@ mod tests {
     use super::*;
     use std::fs;
 
-    const NET: &str = "Inter-|   Receive  |  Transmit\n face |bytes packets errs drop fifo frame compressed multicast|bytes packets\n\
-        lo: 900 9 0 0 0 0 0 0 900 9 0 0 0 0 0 0\n  eth0: 100 1 0 0 0 0 0 0 30 1 0 0 0 0 0 0\n  eth1:7 1 0 0 0 0 0 0 5 1 0 0 0 0 0 0\n";
+    const NET: &str = "Inter-|   Receive  |  Transmit\n face |bytes packets errs drop fifo frame \
+        compressed multicast|bytes packets\nlo: 900 9 0 0 0 0 0 0 900 9 0 0 0 0 0 0\n  eth0: 100 \
+        1 0 0 0 0 0 0 30 1 0 0 0 0 0 0\n  eth1:7 1 0 0 0 0 0 0 5 1 0 0 0 0 0 0\n";
     const DISKS: &str = "   7       0 loop0 5 0 100 0 5 0 100 0 0 0 0\n 254       0 vda 10 2 40 6 20 4 80 7 0 0 0\n\
         \x20254       1 vda1 10 2 40 6 20 4 80 7 0 0 0\n 259       0 nvme0n1 1 0 2 0 1 0 3 0 0 0 0 0 0 0 0 0 0\n";
 

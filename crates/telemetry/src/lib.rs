@@ -22,8 +22,8 @@ use std::time::Instant;
 /// One value that a source reports; the sampler adds the time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SampledValue<'a> {
-    /// The name of a [`Signal`](llmscen_core::signal::Signal), or a name of the source. The sampler leaves out values that are
-    /// not finite, and those under a name of the source that have not changed.
+    /// The name of a [`Signal`](llmscen_core::signal::Signal), or a name of the source. The sampler leaves out values
+    /// that are not finite, and those under a name of the source that have not changed.
     pub name: &'a str,
     /// Labels that distinguish values of the same name; may be empty.
     pub labels: &'a str,
@@ -53,15 +53,17 @@ pub trait TelemetrySource: Send {
     /// Interval of the samples.
     fn interval(&self) -> Nanos;
 
-    /// Reads the current values, at `at`. It must not block for longer than the interval, because the other sources wait.
+    /// Reads the current values, at `at`. It must not block for longer than the interval, because the other sources
+    /// wait.
     ///
     /// # Errors
-    /// Why this sample failed, for the report. The source is read again at the next interval; values that were emitted before the
-    /// error are kept.
+    /// Why this sample failed, for the report. The source is read again at the next interval; values that were
+    /// emitted before the error are kept.
     fn sample(&mut self, at: Instant, emit: &mut dyn FnMut(SampledValue<'_>))
     -> Result<(), String>;
 
-    /// Reports values of the round that are known only at its end. `since` is its time zero. Values of one series come in order.
+    /// Reports values of the round that are known only at its end. `since` is its time zero. Values of one series
+    /// come in order.
     fn past_samples(&mut self, _since: Instant, _emit: &mut dyn FnMut(Instant, SampledValue<'_>)) {}
 
     /// Notes for the report, requested once at the end of the round.

@@ -5,8 +5,9 @@ use crate::process::memory_reserved;
 use rustix::process::{Resource, getrlimit};
 use std::path::{Path, PathBuf};
 
-/// Bytes that this process may still use before the system swaps or kills it: the available memory of the machine, or the limit
-/// of a control group above this process or of its data (`ulimit -d`) if that is lower. None where the system reports none.
+/// Bytes that this process may still use before the system swaps or kills it: the available memory of the machine, or
+/// the limit of a control group above this process or of its data (`ulimit -d`) if that is lower. None where the
+/// system reports none.
 pub fn usable_memory() -> Option<u64> {
     let used = memory_reserved().unwrap_or_default();
     let of_data = getrlimit(Resource::Data)
@@ -33,8 +34,8 @@ fn usable_under(root: &Path) -> Option<u64> {
         .min()
 }
 
-/// The limit files of a control group and of those above it, for a line of `/proc/self/cgroup`: `0::/a/b` (version 2) or
-/// `4:memory:/a/b` (version 1). A container that does not see its own path has the files at the root.
+/// The limit files of a control group and of those above it, for a line of `/proc/self/cgroup`: `0::/a/b` (version 2)
+/// or `4:memory:/a/b` (version 1). A container that does not see its own path has the files at the root.
 fn limit_files(root: &Path, line: &str) -> Vec<PathBuf> {
     let mut fields = line.splitn(3, ':');
     let (Some(_), Some(controllers), Some(path)) = (fields.next(), fields.next(), fields.next())

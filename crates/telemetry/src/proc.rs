@@ -64,7 +64,8 @@ pub(crate) fn parse_stat(text: &str) -> Option<Stat> {
     })
 }
 
-/// The bytes in the line `name` of `/proc/PID/status` or `/proc/meminfo`, whose unit is kB. A zombie process has no such line.
+/// The bytes in the line `name` of `/proc/PID/status` or `/proc/meminfo`, whose unit is kB. A zombie process has no
+/// such line.
 pub(crate) fn parse_kib(text: &str, name: &str) -> Option<u64> {
     let line = text
         .lines()
@@ -116,7 +117,8 @@ mod tests {
 
     #[test]
     fn a_process_is_read_whatever_its_name() {
-        let text = "6471 (a) b (c) S 17 6459 32048 0 -1 4194304 100 0 0 0 3 4 50 60 20 0 1 0 4695229 3133440 410 1844\n";
+        let text = "6471 (a) b (c) S 17 6459 32048 0 -1 4194304 100 0 0 0 3 4 50 60 20 0 1 0 \
+        4695229 3133440 410 1844\n";
         assert_eq!(
             parse_stat(text),
             Some(Stat {

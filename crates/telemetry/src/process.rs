@@ -44,7 +44,8 @@ fn read_status(name: &str) -> Option<u64> {
     parse_kib(&std::fs::read_to_string("/proc/self/status").ok()?, name)
 }
 
-/// Raises the limit on open files of this process to `count`, as far as the system permits. Returns the resulting limit.
+/// Raises the limit on open files of this process to `count`, as far as the system permits. Returns the resulting
+/// limit.
 pub fn allow_open_files(count: u64) -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let now = limit.current.unwrap_or(u64::MAX);

@@ -58,9 +58,10 @@ pub struct PageLocation {
 
 /// The metrics pages of a target. All of them are read at the same time.
 ///
-/// Series of a known server are reported as signals, in the unit of the signal. All others, and those that were combined into
-/// one signal, are reported under their names and labels, so nothing of the page is lost except values that are not finite.
-/// `up` is 1 where the page was read, and 0 where not. A page with the series of a DCGM exporter has the signals of its GPUs.
+/// Series of a known server are reported as signals, in the unit of the signal. All others, and those that were
+/// combined into one signal, are reported under their names and labels, so nothing of the page is lost except values
+/// that are not finite. `up` is 1 where the page was read, and 0 where not. A page with the series of a DCGM exporter
+/// has the signals of its GPUs.
 #[derive(Debug)]
 pub struct Prometheus {
     interval: Nanos,
@@ -97,8 +98,9 @@ struct PageLog {
 }
 
 impl Prometheus {
-    /// `models` are the models that requests name. Series that objectives limit (`limited`) are reported under their names in any
-    /// case. Settings that cannot be used are an error of the first sample. All pages have the interval of the first one.
+    /// `models` are the models that requests name. Series that objectives limit (`limited`) are reported under their
+    /// names in any case. Settings that cannot be used are an error of the first sample. All pages have the interval
+    /// of the first one.
     pub fn new(
         pages: &[PageLocation],
         tls: &Tls,
@@ -255,8 +257,8 @@ impl TelemetrySource for Prometheus {
     }
 }
 
-/// Writes the labels of a page and those of one of its series. Where both have one of these names, that of the series becomes
-/// `exported_NAME`, as in Prometheus.
+/// Writes the labels of a page and those of one of its series. Where both have one of these names, that of the series
+/// becomes `exported_NAME`, as in Prometheus.
 fn add_labels(page: &str, series: &str, buffer: &mut String) {
     buffer.push_str(page);
     if page.is_empty() || series.is_empty() {
@@ -298,8 +300,8 @@ pub fn has_only_gpus(text: &str) -> bool {
     page.has_prefix(DCGM_PREFIX) && !is_of_engine()
 }
 
-/// Maximum number of stored series of a page that neither a signal nor an objective uses, and of those that signals combine. vLLM
-/// exports about 300 in total.
+/// Maximum number of stored series of a page that neither a signal nor an objective uses, and of those that signals
+/// combine. vLLM exports about 300 in total.
 const MAX_OTHER_SERIES: usize = 10_000;
 
 /// Emits the finite values of a page that are not `used` by a signal: those that are limited by an objective, the first
@@ -340,7 +342,10 @@ pub(crate) fn report_other_series(
 /// The note on series that were left out.
 pub(crate) fn note_left_out(url: &str, left_out: usize) -> Option<String> {
     (left_out > 0).then(|| {
-        format!("{url} has too many series: {left_out} of its page are not stored, those after the first {MAX_OTHER_SERIES}")
+        format!(
+            "{url} has too many series: {left_out} of its page are not stored, those after \
+        the first {MAX_OTHER_SERIES}"
+        )
     })
 }
 
@@ -384,7 +389,10 @@ impl PageLog {
             notes.push(format!("{url} exports no metrics of a known server{null}"));
         }
         for name in &self.ambiguous {
-            notes.push(format!("{url} exports `{name}` for several models, but not for `target.model`: not used for server.*"));
+            notes.push(format!(
+                "{url} exports `{name}` for several models, but not for \
+            `target.model`: not used for server.*"
+            ));
         }
         notes.extend(note_left_out(url, self.left_out));
         if let Some((line, count)) = &self.invalid {

@@ -11,7 +11,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// The sampler of one round. It samples all sources at its start, each source at its interval, and all sources at its end.
+/// The sampler of one round. It samples all sources at its start, each source at its interval, and all sources at its
+/// end.
 pub struct Sampler {
     running: Option<Running>,
 }

@@ -30,8 +30,8 @@ impl Members {
     }
 }
 
-/// All descendants of a process, without the process itself. It is the subreaper of them all, so it is the parent of those
-/// whose own parent has ended, and it is waited for after the last sample, so its number is not reused.
+/// All descendants of a process, without the process itself. It is the subreaper of them all, so it is the parent of
+/// those whose own parent has ended, and it is waited for after the last sample, so its number is not reused.
 pub struct ProcessTree {
     proc: Proc,
     interval: Nanos,
@@ -143,8 +143,8 @@ impl ProcessTree {
         Ok(())
     }
 
-    /// Reads the counters of every descendant, and removes those that have ended. An error where the disk counters of all of them
-    /// are denied.
+    /// Reads the counters of every descendant, and removes those that have ended. An error where the disk counters of
+    /// all of them are denied.
     fn read_counters(&mut self) -> Result<(), String> {
         let mut denied = Ok(());
         let mut any_counted = false;
@@ -258,8 +258,8 @@ impl TreeTotal {
     /// Adds the growth since the last sample. `now` is the sum over the running processes, `before` the last sum, and
     /// `still_alive` the part of `before` of processes that still run.
     ///
-    /// The parent of a process that ended and was waited for includes its count from then on. Where no one waited for it, its
-    /// count is missing in `now`: then the growth of the others is added.
+    /// The parent of a process that ended and was waited for includes its count from then on. Where no one waited for
+    /// it, its count is missing in `now`: then the growth of the others is added.
     fn update(&mut self, now: u64, before: u64, still_alive: u64) -> u64 {
         self.0 += now
             .checked_sub(before)
@@ -439,7 +439,8 @@ mod tests {
     #[test]
     fn a_real_tree_works_ends_and_is_counted() {
         // A child that works for a while and is waited for, and one that sleeps.
-        let script = "sleep 60 & (i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done); echo done; read line; kill $!; wait";
+        let script = "sleep 60 & (i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done); echo done; \
+        read line; kill $!; wait";
         let mut command = Command::new("sh");
         command
             .args(["-c", "sh -c \"$0\"; :", script])

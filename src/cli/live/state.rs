@@ -267,8 +267,8 @@ impl View {
         (total > 0.0).then(|| (elapsed / total).clamp(0.0, 1.0))
     }
 
-    /// Estimated seconds to the end of the run: the rest of the running part, and for waiting parts their planned duration, or
-    /// the time per request of the parts so far. `None` if unknown.
+    /// Estimated seconds to the end of the run: the rest of the running part, and for waiting parts their planned
+    /// duration, or the time per request of the parts so far. `None` if unknown.
     pub fn left_s(&self) -> Option<f64> {
         if self.search || self.stopping > Level::Run {
             return None;

@@ -182,7 +182,8 @@ fn the_time_left_is_estimated_from_planned_requests() {
 #[test]
 fn a_search_shows_the_result_of_each_probe() {
     let mut view = View::new(&plan(
-        "load: { concurrency: 8, requests: 60 }\nslo: [ttft.p90 < 60ms]\nsearch: { vary: load.concurrency, range: [1, 64] }\n",
+        "load: { concurrency: 8, requests: 60 }\nslo: [ttft.p90 < 60ms]\nsearch: { vary: \
+        load.concurrency, range: [1, 64] }\n",
     ));
     assert!(view.parts.is_empty());
     for (part, (users, holds)) in [(8, Some(0.99)), (16, None), (32, Some(0.004))]

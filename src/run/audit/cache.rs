@@ -1,4 +1,5 @@
-//! Detects that prompts that are unique in this run came from the prefix cache of the server: an earlier run has sent them.
+//! Detects that prompts that are unique in this run came from the prefix cache of the server: an earlier run has sent
+//! them.
 
 use llmscen_analysis::{MeasuredRequest, RepeatedPrompts, Sample};
 use llmscen_core::dataset::{DatasetSpec, ShapeMode, Source};
@@ -167,8 +168,8 @@ pub(crate) fn reason(cached: Cached, limit: f64, case: &Case, seed: u64) -> Opti
         ),
     };
     Some(format!(
-        "{CACHED}{} of the prompt tokens were cached (limit {}, `audit.cache`), although no two prompts of this run are equal. \
-         The prompts of {seed} were sent in an earlier run. {remedy}",
+        "{CACHED}{} of the prompt tokens were cached (limit {}, `audit.cache`), although no two \
+         prompts of this run are equal. The prompts of {seed} were sent in an earlier run. {remedy}",
         percent(share),
         percent(limit)
     ))
@@ -195,8 +196,9 @@ pub(crate) fn repeated_reason(
         repeated_ms,
     } = repeated;
     Some(format!(
-        "{ANSWERS_CACHED}{faster} of {pairs} prompts took at most half of the time when they were sent again (median {} instead of \
-         {}). Set `dataset.cache_bust: true`, or `audit.repeats: wanted` if the cache is a part of what you measure",
+        "{ANSWERS_CACHED}{faster} of {pairs} prompts took at most half of the time when they were \
+         sent again (median {} instead of {}). Set `dataset.cache_bust: true`, or `audit.repeats: \
+         wanted` if the cache is a part of what you measure",
         millis(repeated_ms),
         millis(first_ms)
     ))

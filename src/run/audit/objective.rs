@@ -22,8 +22,8 @@ pub(crate) fn is_throughput(check: &Check) -> bool {
     sensitivity(check).0 == Sensitivity::Throughput
 }
 
-/// An objective for latencies that are this factor longer than measured, since users were idle: failures increase by it, too. None if
-/// its value has no such bound. `times_out`: a request would exceed its timeout.
+/// An objective for latencies that are this factor longer than measured, since users were idle: failures increase by
+/// it, too. None if its value has no such bound. `times_out`: a request would exceed its timeout.
 pub(crate) fn under_load(check: &Check, factor: f64, times_out: bool) -> Option<Check> {
     match sensitivity(check).0 {
         Sensitivity::Latency | Sensitivity::Service | Sensitivity::Pace => Some(check.clone()),
@@ -181,8 +181,8 @@ fn conditions(measured: &Verdict, readings: &Readings, findings: &Findings) -> V
         Sensitivity::Pace | Sensitivity::Errors => !is_ordered(check),
         Sensitivity::Throughput | Sensitivity::Fixed => false,
     };
-    // Each value already lies in a range for its late timestamps; `stalled` is about the effect of stalls on the server, such as sends
-    // that reach it together.
+    // Each value already lies in a range for its late timestamps; `stalled` is about the effect of stalls on the
+    // server, such as sends that reach it together.
     let is_latency = matches!(sensitivity, Sensitivity::Latency | Sensitivity::Service);
     // Stalls may be why a verdict is open.
     let is_safe = is_latency && claim != Claim::Either && agrees(&readings.with_margin);
@@ -497,14 +497,16 @@ mod tests {
         assert_eq!([of([Pass; 3]), of([Fail; 3])], [(Pass, None), (Fail, None)]);
         assert_eq!(of([Inconclusive; 3]), (Inconclusive, None));
         let (ruling, note) = of([Inconclusive, Inconclusive, Pass]);
-        let known = "INCONCLUSIVE (9 ms) as measured, PASS (7 ms) without the load generator's stalls, delays and failures";
+        let known = "INCONCLUSIVE (9 ms) as measured, PASS (7 ms) without the load generator's \
+        stalls, delays and failures";
         assert_eq!((ruling, note.as_deref()), (Invalid, Some(known)));
         let (ruling, note) = of([Pass, Fail, Pass]);
         let known =
             "PASS (9 ms) as measured, FAIL (14 ms) with every stall counted against the server";
         assert_eq!((ruling, note.as_deref()), (Invalid, Some(known)));
         let (ruling, note) = of([Fail, Fail, Inconclusive]);
-        let known = "FAIL (9 ms) as measured, INCONCLUSIVE (7 ms) without the load generator's stalls, delays and failures";
+        let known = "FAIL (9 ms) as measured, INCONCLUSIVE (7 ms) without the load generator's \
+        stalls, delays and failures";
         assert_eq!((ruling, note.as_deref()), (Invalid, Some(known)));
     }
 

@@ -1,4 +1,5 @@
-//! The self-audit of the shards of a distributed run: lost and late shards, clocks, and shards whose load generator fell behind.
+//! The self-audit of the shards of a distributed run: lost and late shards, clocks, and shards whose load generator
+//! fell behind.
 
 use crate::run::audit::{decisive_late_count, is_significant_stall, without_file};
 use llmscen_analysis::{Sample, ShardSample};
@@ -16,7 +17,8 @@ use std::collections::BTreeMap;
 
 /// Send delays of a shard that are at most this share of the median latency change no result.
 const MIN_DELAY_SHARE: f64 = 0.1;
-/// A shard with another TTFT is noted if the test is significant at this level, and the difference is above [`MIN_TTFT_SHARE`].
+/// A shard with another TTFT is noted if the test is significant at this level, and the difference is above
+/// [`MIN_TTFT_SHARE`].
 const SIGNIFICANCE: f64 = 0.05;
 
 /// The shards of one case.
@@ -92,8 +94,8 @@ pub(crate) fn audit_shards(
     };
     let held_note = (records.len() > 1 && sample.counts.held > 0).then(|| {
         format!(
-            "`load.max_in_flight` is split over {} shards: a shard may hold an arrival while another one has a free slot, so held \
-             times are at least those of one process.",
+            "`load.max_in_flight` is split over {} shards: a shard may hold an arrival while \
+             another one has a free slot, so held times are at least those of one process.",
             records.len()
         )
     });
@@ -336,7 +338,8 @@ fn split_limit(case: &Case, sample: &Sample, shards: usize) -> Option<String> {
     };
     split.then(|| {
         format!(
-            "{OFF_PLAN}{dropped} {arrivals} dropped at `load.max_in_flight`, which is split over {shards} shards; raise it"
+            "{OFF_PLAN}{dropped} {arrivals} dropped at `load.max_in_flight`, which is split over \
+            {shards} shards; raise it"
         )
     })
 }

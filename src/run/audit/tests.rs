@@ -581,8 +581,9 @@ struct Simulated {
     stalls: Vec<(u64, u64)>,
 }
 
-/// Times are in microseconds. The stalls come `per_s` times a second and take up to `most` ms. Each request takes 20 ms and a
-/// drawn time until its first token, on average 20 ms, and then has ten gaps of 2 ms and a drawn time of 3 ms on average.
+/// Times are in microseconds. The stalls come `per_s` times a second and take up to `most` ms. Each request takes 20
+/// ms and a drawn time until its first token, on average 20 ms, and then has ten gaps of 2 ms and a drawn time of 3
+/// ms on average.
 fn simulate(seed: u64, per_s: f64, most: f64) -> Simulated {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut drawn = |mean: f64| -(1.0 - rng.random_range(0.0..1.0f64)).ln() * mean;

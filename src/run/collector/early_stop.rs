@@ -50,7 +50,8 @@ fn watched_limits(case: &Case) -> Vec<Limit> {
 }
 
 impl Limit {
-    /// The early stop of a round whose evidence refutes this objective. `after`: finished measured requests of `planned`.
+    /// The early stop of a round whose evidence refutes this objective. `after`: finished measured requests of
+    /// `planned`.
     fn abort(&self, at_s: f64, after: u64, planned: Option<u64>) -> Aborted {
         let (check, (n, breaking)) = (self.watch.check(), self.watch.counts());
         Aborted {
@@ -68,7 +69,8 @@ impl Limit {
 }
 
 impl EarlyStopMonitor {
-    /// The checks of a shard in a round whose plan has this number of requests, if known; None if nothing can end it early.
+    /// The checks of a shard in a round whose plan has this number of requests, if known; None if nothing can end it
+    /// early.
     pub fn over(
         case: &Case,
         round: u32,
@@ -117,8 +119,8 @@ impl EarlyStopMonitor {
         ending
     }
 
-    /// The counts of the watched objectives over the requests that have ended, in any order: shard 0 adds those in flight. Empty for
-    /// a run of one process.
+    /// The counts of the watched objectives over the requests that have ended, in any order: shard 0 adds those in
+    /// flight. Empty for a run of one process.
     pub fn counts(&self) -> Vec<ObjectiveCounts> {
         self.counts.clone().unwrap_or_default()
     }
@@ -268,11 +270,11 @@ fn measured(case: &Case, planned: Option<u64>) -> Option<u64> {
     }
 }
 
-/// Puts requests into the order of their numbers. In the order of their ends, fast failures would come first and could end a round
-/// by themselves.
+/// Puts requests into the order of their numbers. In the order of their ends, fast failures would come first and
+/// could end a round by themselves.
 ///
-/// A request that takes very long is passed over: it counts as one that meets every objective, whatever its later result. That only
-/// makes an early stop less likely, so the probability of a wrong one does not increase.
+/// A request that takes very long is passed over: it counts as one that meets every objective, whatever its later
+/// result. That only makes an early stop less likely, so the probability of a wrong one does not increase.
 #[derive(Default)]
 struct Order {
     /// Finished requests by number and turn.
@@ -296,7 +298,8 @@ struct Ended {
 /// Whether a request violates each objective; None for objectives that do not apply to it.
 type Flags = Vec<Option<bool>>;
 
-/// How long a finished request waits for those before it: a multiple of the median request duration, and a minimum in milliseconds.
+/// How long a finished request waits for those before it: a multiple of the median request duration, and a minimum in
+/// milliseconds.
 const PATIENCE: f64 = 8.0;
 const LEAST_PATIENCE: f64 = 1000.0;
 

@@ -67,8 +67,9 @@ impl FutilityStop {
         }
     }
 
-    /// Runs an interim analysis if one is due. `last`: the new row among `rows`. True once, when the objectives cannot be met any
-    /// more. Requests count in the order of their numbers, not of their ends, since fast failures end first.
+    /// Runs an interim analysis if one is due. `last`: the new row among `rows`. True once, when the objectives
+    /// cannot be met any more. Requests count in the order of their numbers, not of their ends, since fast failures
+    /// end first.
     pub fn check(&mut self, last: &Outcome, rows: &mut Builder) -> bool {
         let session = self.ahead.entry(last.seq).or_default();
         session.add(last);

@@ -1,4 +1,5 @@
-//! Going on with a run that was killed, interrupted or that failed: the rounds that have finished are kept, the others run.
+//! Going on with a run that was killed, interrupted or that failed: the rounds that have finished are kept, the
+//! others run.
 
 use crate::run::error::RunError;
 use crate::run::execution::hooks::{INTERRUPTED_COMMAND, is_last_on_server};
@@ -41,7 +42,8 @@ impl FinishedRounds {
         let all = plan.cases.len() * plan.rounds as usize;
         let kept = self.rounds.len();
         format!(
-            "the run was continued after an interruption: {kept} of its {all} rounds are from before it; elapsed time includes the pause"
+            "the run was continued after an interruption: {kept} of its {all} rounds are from \
+            before it; elapsed time includes the pause"
         )
     }
 }
@@ -69,7 +71,11 @@ impl Continuation {
         let folder = RunDir::open(path)?.claim()?;
         let (table, mut manifest) = recover(&mut plan.clone(), &folder)?;
         if !plan.searches.is_empty() {
-            return Err(refuse("it is a capacity search, whose probes depend on each other; run the scenario again".to_owned()));
+            return Err(refuse(
+                "it is a capacity search, whose probes depend on each other; run \
+            the scenario again"
+                    .to_owned(),
+            ));
         }
         if plan.report.bodies != Bodies::None {
             return Err(refuse(

@@ -264,7 +264,8 @@ impl GroupRun {
         })
     }
 
-    /// The rows and the facts of all rounds. `folder`: that of the run. `note` is called with what the user should know before.
+    /// The rows and the facts of all rounds. `folder`: that of the run. `note` is called with what the user should
+    /// know before.
     ///
     /// # Errors
     /// The rows do not fit into memory, or do not belong together.

@@ -78,7 +78,8 @@ impl HookState {
             })
     }
 
-    /// Runs `before_variant`, where the server is new, and `before_case`. `start`: the number of the managed server's start.
+    /// Runs `before_variant`, where the server is new, and `before_case`. `start`: the number of the managed server's
+    /// start.
     ///
     /// # Errors
     /// An action failed, or a signal came.
@@ -407,7 +408,8 @@ impl Runner {
         Fetch::new(url, &headers, &self.target.tls, timeout)?.call(body)
     }
 
-    /// Runs a command until it ends, and appends its output to a log of the run folder. Returns its status and the last line.
+    /// Runs a command until it ends, and appends its output to a log of the run folder. Returns its status and the
+    /// last line.
     fn command(
         &self,
         point: &str,
@@ -524,10 +526,11 @@ mod tests {
 
     #[test]
     fn cases_of_a_later_variant_on_an_equal_server_are_not_judged_before_they_run() {
-        let text = "version: 1\nname: t\ntarget: { url: 'http://127.0.0.1:1', model: m, server: { preset: simulator } }\n\
-                    dataset: { kind: prompt, text: x }\nload: { concurrency: 1, requests: 1 }\nslo: [ 'ttft.p50 < 1s' ]\n\
-                    variants: { a: {}, b: { request.max_tokens: 9 } }\nmatrix: { request.temperature: [0, 1] }\n\
-                    hooks: { on_fail: rerun_with_profile }\n";
+        let text = "version: 1\nname: t\ntarget: { url: 'http://127.0.0.1:1', model: m, server: { \
+                    preset: simulator } }\ndataset: { kind: prompt, text: x }\nload: { \
+                    concurrency: 1, requests: 1 }\nslo: [ 'ttft.p50 < 1s' ]\nvariants: { a: {}, \
+                    b: { request.max_tokens: 9 } }\nmatrix: { request.temperature: [0, 1] \
+                    }\nhooks: { on_fail: rerun_with_profile }\n";
         let env = BTreeMap::new();
         let input = Input {
             path: Path::new("t.yaml"),

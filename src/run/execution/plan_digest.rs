@@ -10,8 +10,8 @@ use crate::run::sharding::{ComparedRequest, PlanDigest, compared_numbers};
 use llmscen_core::plan::{Case, Plan};
 use llmscen_core::schedule::shard::Shard;
 
-/// The digest of a plan and of some requests of each prepared case, rendered by every shard whoever sends them. It differs for another
-/// file, tokenizer, template, seed or version.
+/// The digest of a plan and of some requests of each prepared case, rendered by every shard whoever sends them. It
+/// differs for another file, tokenizer, template, seed or version.
 ///
 /// # Errors
 /// A request cannot be rendered, or the run was stopped.

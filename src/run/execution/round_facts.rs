@@ -7,7 +7,8 @@ use crate::run::round::RoundResult;
 use llmscen_core::units::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// What a report needs of a round besides its rows and its [`Part`]: of a shard's round, or of a round of a run that goes on.
+/// What a report needs of a round besides its rows and its [`Part`]: of a shard's round, or of a round of a run that
+/// goes on.
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct RoundFacts {

@@ -78,7 +78,8 @@ pub struct Execution<'a> {
     sent_notes: Vec<String>,
     /// Why the run cannot go on.
     pub fault: Option<RunError>,
-    /// Whether failed cases are a result of the run instead of a fault: candidates of a search that could not be measured.
+    /// Whether failed cases are a result of the run instead of a fault: candidates of a search that could not be
+    /// measured.
     pub tolerates_failures: bool,
     /// Cases that cannot go on while others can: their server did not start, or every request failed alike.
     failed_cases: Vec<FailedRound>,
@@ -288,7 +289,8 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// The facts of a round of `case`, before its server is started. `probe`: its size, if the round is a probe of a capacity search.
+    /// The facts of a round of `case`, before its server is started. `probe`: its size, if the round is a probe of a
+    /// capacity search.
     pub fn round_input<'b>(
         &mut self,
         next: &NextRound,
@@ -429,8 +431,8 @@ impl<'a> Execution<'a> {
         Ok(())
     }
 
-    /// Sends the cases that failed so far once more with the profiler, as `hooks.on_fail` demands: those on the server of `last`, or
-    /// all that are left.
+    /// Sends the cases that failed so far once more with the profiler, as `hooks.on_fail` demands: those on the
+    /// server of `last`, or all that are left.
     pub fn profile_failed_cases(&mut self, prepared_cases: &[PreparedCase], last: Option<&Case>) {
         let plan = self.plan;
         let mut wanted = cases_to_judge(plan, last);
@@ -527,8 +529,8 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// Runs an extra round between the actions of `on_fail`. Its records are discarded. Returns the number of its requests, and why the
-    /// profile may be incomplete.
+    /// Runs an extra round between the actions of `on_fail`. Its records are discarded. Returns the number of its
+    /// requests, and why the profile may be incomplete.
     fn run_profiled_round(
         &mut self,
         index: usize,
@@ -794,7 +796,8 @@ impl<'a> Execution<'a> {
         ))
     }
 
-    /// Ends the part of this process in a distributed run. Returns the rows of all shards where this process makes the report.
+    /// Ends the part of this process in a distributed run. Returns the rows of all shards where this process makes
+    /// the report.
     fn leave_group(&mut self) -> Result<Option<Table>, RunError> {
         let Some(mut group) = self.group.take() else {
             return Ok(None);

@@ -99,8 +99,9 @@ mod tests {
         std::fs::write(folder.path().join("config.json"), r#"{"vocab_size": 1000}"#).unwrap();
         let describe = |model: &str, keep: &str| {
             let yaml = format!(
-                "version: 1\nname: t\nrounds: 2\ntarget: {{ api: local, model: \"{model}\" }}\nrequest: {{ max_tokens: 10{keep} }}\n\
-                 dataset: {{ kind: prompt, text: x }}\nload: {{ concurrency: 1, requests: 3, warmup: 2 }}\n"
+                "version: 1\nname: t\nrounds: 2\ntarget: {{ api: local, model: \"{model}\" \
+                 }}\nrequest: {{ max_tokens: 10{keep} }}\ndataset: {{ kind: prompt, text: x \
+                 }}\nload: {{ concurrency: 1, requests: 3, warmup: 2 }}\n"
             );
             let input = Input {
                 path: Path::new("t.yaml"),

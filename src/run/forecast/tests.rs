@@ -58,12 +58,13 @@ fn objectives_that_cannot_pass_are_listed() {
     ];
     let lines = undecidable(&plan("concurrency: 2, requests: 80", 2, &limits));
     let known = [
-        "`ttft.p99 < 1s`, `decode_tps.p1 > 5`, `goodput(ttft < 1s) >= 99%`, `error_rate < 1%` cannot pass in `base`: it \
-         needs at least 299 requests, at most 160 will be measured",
+        "`ttft.p99 < 1s`, `decode_tps.p1 > 5`, `goodput(ttft < 1s) >= 99%`, `error_rate < 1%` \
+         cannot pass in `base`: it needs at least 299 requests, at most 160 will be measured",
         "`ttft.p95 < 1s` cannot pass in `base`: it needs at least 180 requests, at most 160 will be measured",
         "`ttft{round=1}.p97 < 1s` cannot pass in `base`: it needs at least 99 requests, at most 80 will be measured",
-        "`ttft.p98 < 1s` may stay inconclusive in `base`: 149 independent requests are enough, but consecutive requests are correlated \
-         (design effect 2.0, usual for this metric and load); about 298 are needed, at most 160 will be measured",
+        "`ttft.p98 < 1s` may stay inconclusive in `base`: 149 independent requests are enough, \
+         but consecutive requests are correlated (design effect 2.0, usual for this metric and \
+         load); about 298 are needed, at most 160 will be measured",
     ];
     assert_eq!(lines, known);
 }
@@ -114,13 +115,14 @@ fn arrivals_bound_the_number_too() {
         ))
         .pop()
         .unwrap(),
-        "throughputs in `base` may be those of the whole run, start and drain included, and limits on them INCONCLUSIVE: fewer than 10 \
-         requests per user"
+        "throughputs in `base` may be those of the whole run, start and drain included, and \
+         limits on them INCONCLUSIVE: fewer than 10 requests per user"
     );
     assert!(!count("concurrency: 50, requests: 500").contains("throughputs"));
-    let correlated = "`ttft.p99 < 1s` may stay inconclusive in `base`: 299 independent requests are enough, but consecutive requests are \
-                      correlated (design effect 3.0, usual for this metric and load); about 897 are needed, at most 359 will \
-                      be measured";
+    let correlated = "`ttft.p99 < 1s` may stay inconclusive in `base`: 299 independent requests \
+                      are enough, but consecutive requests are correlated (design effect 3.0, \
+                      usual for this metric and load); about 897 are needed, at most 359 will be \
+                      measured";
     assert_eq!(count("rate: 29/s, duration: 10s"), correlated);
     let tpot = undecidable(&plan(
         "concurrency: 2, requests: 80",
@@ -249,7 +251,8 @@ fn stages_have_requests_and_durations_and_each_is_checked() {
             "about 5 min 0 s".into()
         )
     );
-    let line = "`ttft.p99 < 1s` cannot pass in `base/stage=1`: it needs at least 299 requests, at most 91 will be measured";
+    let line = "`ttft.p99 < 1s` cannot pass in `base/stage=1`: it needs at least 299 requests, at \
+    most 91 will be measured";
     assert_eq!(undecidable(&staged), [line]);
     staged = plan(
         &format!("{stages}, arrivals: constant, requests: 40"),
@@ -301,7 +304,8 @@ fn an_objective_on_an_entry_has_its_share_of_the_requests() {
     ];
     let lines = undecidable(&mixed(by_weight, "concurrency: 2, requests: 400", &slo));
     // 80 and four times the square root of 64.
-    let line = "`ttft{group=rare}.p99 < 1s` cannot pass in `base`: it needs at least 299 requests, at most 112 will be measured";
+    let line = "`ttft{group=rare}.p99 < 1s` cannot pass in `base`: it needs at least 299 \
+    requests, at most 112 will be measured";
     assert_eq!((lines[0].as_str(), lines.len()), (line, 3));
     assert!(
         lines[1..]

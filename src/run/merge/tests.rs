@@ -122,14 +122,14 @@ fn a_request_of_two_shards_is_refused_by_its_key() {
     ];
     assert_eq!(
         merged(&folder, &rows).unwrap_err().to_string(),
-        "request 6 (turn 2) of round 1 of case `a` is in the rows of both shard 0 and shard 2; each request belongs to one shard: \
-         start every shard once, with its own number"
+        "request 6 (turn 2) of round 1 of case `a` is in the rows of both shard 0 and shard 2; \
+         each request belongs to one shard: start every shard once, with its own number"
     );
     let twice = [rows[1].clone(), rows[1].clone()];
     assert_eq!(
         merged(&folder, &twice).unwrap_err().to_string(),
-        "request 5 of round 0 of case `z` is in the rows of shard 1 twice; each request belongs to one shard: start every shard \
-         once, with its own number"
+        "request 5 of round 0 of case `z` is in the rows of shard 1 twice; each request belongs \
+         to one shard: start every shard once, with its own number"
     );
 }
 
@@ -328,16 +328,18 @@ fn a_merge_that_does_not_fit_into_memory_uses_the_disk_or_names_a_machine_that_i
     for enough in [None, Some(needed)] {
         assert_eq!(reserve(enough, Err(io::Error::other("unused"))), Ok(None));
     }
-    let scratch = "the merge needs 51.1 GB of memory; this process may use 4.0 GB, so the rest is in a scratch file in out";
+    let scratch = "the merge needs 51.1 GB of memory; this process may use 4.0 GB, so the rest is \
+    in a scratch file in out";
     assert_eq!(
         reserve(Some(4_000_000_000), Ok(())),
         Ok(Some(scratch.into()))
     );
     let error = |usable: &str, why: &str| {
         Err(format!(
-            "10000000 requests with 1000000000 token events need 51.1 GB of memory, but this process may use {usable}, and a \
-             scratch file in out cannot have the rest: {why}\n  help: merge on a machine with 51.1 GB, or choose a folder on a large \
-             disk with --output: {command}"
+            "10000000 requests with 1000000000 token events need 51.1 GB of memory, but this \
+             process may use {usable}, and a scratch file in out cannot have the rest: {why}\n  \
+             help: merge on a machine with 51.1 GB, or choose a folder on a large disk with \
+             --output: {command}"
         ))
     };
     let full = "the disk has 3 GB of free space";

@@ -19,8 +19,8 @@ const FAILED: &str =
     "the run ended with an error before its report; requests up to then are included";
 const LIVE: &str = "the run has not ended yet; requests so far are included";
 
-/// The rows and the manifest of a stored run. They come from the journal if the run did not finish. Cases that `--only` or `--skip` excluded are
-/// removed from the plan.
+/// The rows and the manifest of a stored run. They come from the journal if the run did not finish. Cases that
+/// `--only` or `--skip` excluded are removed from the plan.
 pub fn recover(plan: &mut Plan, folder: &RunDir) -> Result<(Table, Manifest), RunError> {
     let mut manifest = manifest::read(folder)?;
     plan.select_cases(&manifest.filter);
@@ -145,7 +145,8 @@ pub struct Replayed {
     pub incomplete_bytes: u64,
 }
 
-/// Reads the journal of a shard, and the rows of the rounds before a run went on. `unwritten`: outcomes that may be missing in it; `why`: why rounds did not finish.
+/// Reads the journal of a shard, and the rows of the rounds before a run went on. `unwritten`: outcomes that may be
+/// missing in it; `why`: why rounds did not finish.
 ///
 /// # Errors
 /// The journal cannot be read.
@@ -291,7 +292,8 @@ impl ReplayedRows<'_> {
     }
 }
 
-/// Start of the measurement in a round: the end of a warm-up by time, else the scheduled send time of the first measured request.
+/// Start of the measurement in a round: the end of a warm-up by time, else the scheduled send time of the first
+/// measured request.
 pub fn measured_from(case: &Case, first: Option<Nanos>) -> Nanos {
     match case.load.warmup {
         Warmup::Span(span) => span,

@@ -1,5 +1,5 @@
-//! The results of capacity searches, from rows and parts alone, in the order of the parts, so that the running search and the
-//! report of a stored run use the same code.
+//! The results of capacity searches, from rows and parts alone, in the order of the parts, so that the running search
+//! and the report of a stored run use the same code.
 
 pub(crate) mod probe_size;
 
@@ -122,8 +122,8 @@ pub(crate) fn evaluate_probe(
     })
 }
 
-/// Goodput (requests per second) and its standard error, from the share of good requests; None without a goodput objective or
-/// without measured time.
+/// Goodput (requests per second) and its standard error, from the share of good requests; None without a goodput
+/// objective or without measured time.
 fn goodput(case: &Case, sample: &Sample) -> Option<(f64, f64)> {
     let mut checks = case.checks.iter();
     let limits = checks.find_map(|check| check.subject.goodput_limits())?;
@@ -310,7 +310,8 @@ fn probe_report(
     }
 }
 
-/// Marks the probes that are not on the Pareto front: another one is at least as good in both throughputs, and better in one.
+/// Marks the probes that are not on the Pareto front: another one is at least as good in both throughputs, and better
+/// in one.
 fn mark_dominated(probes: &mut [ProbeReport]) {
     let throughputs: Vec<Option<(f64, f64)>> = probes
         .iter()

@@ -242,7 +242,8 @@ pub(crate) struct Judged {
     pub shards: ShardAudit,
 }
 
-/// Judges a case or a stage. `inherited`: for a stage, why its case is invalid; deviations from the plan apply to the stage too.
+/// Judges a case or a stage. `inherited`: for a stage, why its case is invalid; deviations from the plan apply to the
+/// stage too.
 pub(crate) fn judge_case(
     plan: &Plan,
     table: &Table,
@@ -299,7 +300,8 @@ pub(crate) fn judge_case(
     })
 }
 
-/// Audits and judges the requests of a case, a stage, or a probe of a search. `rounds`: how many of its rounds were planned.
+/// Audits and judges the requests of a case, a stage, or a probe of a search. `rounds`: how many of its rounds were
+/// planned.
 pub(crate) fn judge_sample(
     plan: &Plan,
     table: &Table,
@@ -490,8 +492,8 @@ fn note_discarded(discarded: &Discarded) -> String {
         requests, seconds, ..
     } = discarded;
     format!(
-        "The first {requests} requests ({seconds:.1} s) are not measured: the server started empty (MSER-5). Set `load.warmup` to \
-         choose the start."
+        "The first {requests} requests ({seconds:.1} s) are not measured: the server started \
+         empty (MSER-5). Set `load.warmup` to choose the start."
     )
 }
 
@@ -513,7 +515,8 @@ fn note_ending(ending: &EarlyStop) -> Option<String> {
 /// Why a case did not finish, other than by a signal.
 struct CaseFailure<'a> {
     why: &'a str,
-    /// End of its only round in seconds, if the round itself decided to end: stages that were over by then are complete.
+    /// End of its only round in seconds, if the round itself decided to end: stages that were over by then are
+    /// complete.
     ended_s: Option<f64>,
 }
 

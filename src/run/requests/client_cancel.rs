@@ -9,8 +9,8 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Map, Value};
 
-/// When the user of a request cancels it; None: never. The same seed and number within the class give the same result. `fields`:
-/// the dataset row; without a token count in it, the request is not cancelled.
+/// When the user of a request cancels it; None: never. The same seed and number within the class give the same
+/// result. `fields`: the dataset row; without a token count in it, the request is not cancelled.
 pub fn draw_client_cancel(
     cancel: Option<&Cancel>,
     seed: Seed,

@@ -69,7 +69,8 @@ struct Turn {
 #[derive(Clone, Debug, Default)]
 struct History {
     last: Option<Arc<Chunk>>,
-    /// The system message that the data sets; it replaces the one among the messages. The template adds that of the case.
+    /// The system message that the data sets; it replaces the one among the messages. The template adds that of the
+    /// case.
     system: Option<Arc<str>>,
 }
 
@@ -198,8 +199,8 @@ impl History {
     }
 }
 
-/// The first turn of a session as it is sent: a system message of the dataset becomes its first message. `is_text`: the messages of a
-/// conversation are one text.
+/// The first turn of a session as it is sent: a system message of the dataset becomes its first message. `is_text`:
+/// the messages of a conversation are one text.
 pub fn prepare_first_turn(mut first: Prompt, is_text: bool) -> Prompt {
     if let Some(system) = first.system.as_deref().filter(|_| first.body.is_none()) {
         let mut messages = messages_of(&first);
@@ -288,8 +289,8 @@ impl Conversation {
         };
     }
 
-    /// The prompt of a turn, with all messages of its history. Each turn is rendered once, after those that it awaits have ended.
-    /// None: there is no such turn.
+    /// The prompt of a turn, with all messages of its history. Each turn is rendered once, after those that it awaits
+    /// have ended. None: there is no such turn.
     ///
     /// # Errors
     /// It continues a response without an id.
@@ -425,7 +426,8 @@ impl Conversation {
         messages
     }
 
-    /// The renderer converts a list of messages to the form of the protocol. A complete body must already have that form.
+    /// The renderer converts a list of messages to the form of the protocol. A complete body must already have that
+    /// form.
     fn in_form(&self, has_body: bool, messages: Vec<Value>) -> Vec<Value> {
         match has_body {
             true => spoken(self.api, messages),
@@ -433,8 +435,9 @@ impl Conversation {
         }
     }
 
-    /// Tokens of the history that a turn continues, which a prefix cache may have; 0 for the first turn of a history. Without its
-    /// oldest turns, a prompt shares only the system message with the prompt before. None: not counted, or the turn is rendered.
+    /// Tokens of the history that a turn continues, which a prefix cache may have; 0 for the first turn of a history.
+    /// Without its oldest turns, a prompt shares only the system message with the prompt before. None: not counted,
+    /// or the turn is rendered.
     pub fn history_tokens(&self, turn: u32, tokenizer: Option<&Tokenizer>) -> Option<u64> {
         let prompt = self.turns.get(turn as usize)?.prompt.as_ref()?;
         let Some(before) = self.continued(turn) else {
@@ -504,8 +507,8 @@ fn messages_of(prompt: &Prompt) -> Vec<Value> {
     }
 }
 
-/// A reply as a chat message; tool calls keep the form of their protocol. The content of a reply that only calls tools is null, as in
-/// the reply itself.
+/// A reply as a chat message; tool calls keep the form of their protocol. The content of a reply that only calls
+/// tools is null, as in the reply itself.
 fn reply_message(reply: &Message, keep_reasoning: bool) -> Value {
     let calls = !reply.tool_calls.is_null();
     let content = if calls && reply.content.is_empty() {
@@ -909,7 +912,8 @@ mod tests {
             .unwrap()
             .body
             .unwrap();
-        let unanswered = json!({ "type": "tool_result", "tool_use_id": "1", "content": "The tool returned no result." });
+        let unanswered = json!({ "type": "tool_result", "tool_use_id": "1",
+            "content": "The tool returned no result." });
         let unanswered = json!({ "role": "user", "content": [unanswered] });
         assert_eq!(
             last["messages"],

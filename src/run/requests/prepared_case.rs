@@ -23,7 +23,8 @@ pub struct PreparedCase {
     pub arrivals: Option<Arc<[Nanos]>>,
     /// Whether sessions may have several turns, so that the text of replies is kept.
     pub conversations: bool,
-    /// A route to each URL of the target; none for a local model, and for the simulator, which is started with each round.
+    /// A route to each URL of the target; none for a local model, and for the simulator, which is started with each
+    /// round.
     pub routes: Vec<Route>,
     /// Prefix of request ids, from the ids of plan and case.
     pub stem: String,

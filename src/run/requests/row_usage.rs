@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 
-/// Rows of an endless dataset that are reserved for a case with an unknown number of requests, so that the prompts of later cases do
-/// not depend on the speed of the server.
+/// Rows of an endless dataset that are reserved for a case with an unknown number of requests, so that the prompts of
+/// later cases do not depend on the speed of the server.
 const RESERVED_ROWS: u64 = 1_000_003;
 
 /// Row usage of a run, per dataset.
@@ -30,9 +30,10 @@ struct DatasetUsage {
 /// Kind and file of a dataset.
 type DatasetKey = (Discriminant<Source>, Option<String>);
 
-/// Counts the sent and the repeated sessions of a round per class. A session is repeated if its row, counted from the first row of
-/// the run, exceeds the length of the dataset. `begun`: number of each session, and whether it was sent. `last_cooldown`: the number of
-/// the last one of the cool-down, which takes the next rows of data whose length is not known.
+/// Counts the sent and the repeated sessions of a round per class. A session is repeated if its row, counted from the
+/// first row of the run, exceeds the length of the dataset. `begun`: number of each session, and whether it was sent.
+/// `last_cooldown`: the number of the last one of the cool-down, which takes the next rows of data whose length is
+/// not known.
 pub fn count_sent_rows(
     prepared: &PreparedCase,
     strides: &[RowStride],
@@ -156,9 +157,9 @@ impl RowUsage {
         &mut self.0[index]
     }
 
-    /// The rows that each class takes in the next round. A replay of arrivals from the dataset starts a new pass over it, so that each
-    /// row keeps its arrival. Of n mix entries with the same dataset each takes every n-th row, or a separate range if the
-    /// dataset is endless.
+    /// The rows that each class takes in the next round. A replay of arrivals from the dataset starts a new pass over
+    /// it, so that each row keeps its arrival. Of n mix entries with the same dataset each takes every n-th row, or a
+    /// separate range if the dataset is endless.
     pub fn strides(&mut self, case: &Case, prepared: &PreparedCase) -> Vec<RowStride> {
         let replayed = prepared
             .arrivals
@@ -247,13 +248,14 @@ impl RowUsage {
                         ..
                     }: &DatasetUsage| {
             let answers = if *checks_answers {
-                " Answers to the same prompt are not independent: bounds of shares of answers hold for these prompts only."
+                " Answers to the same prompt are not independent: bounds of shares of answers \
+                hold for these prompts only."
             } else {
                 ""
             };
             format!(
-                "{repeated} of {sent} prompts repeat earlier ones (dataset: {} rows); a prefix cache may serve them. Set \
-                 `dataset.cache_bust: true` to prevent that.{answers}",
+                "{repeated} of {sent} prompts repeat earlier ones (dataset: {} rows); a prefix \
+                 cache may serve them. Set `dataset.cache_bust: true` to prevent that.{answers}",
                 rows.unwrap_or(0)
             )
         };
@@ -372,8 +374,8 @@ mod tests {
         assert_eq!(
             row_usage.notes(),
             [
-                "10 of 30 prompts repeat earlier ones (dataset: 20 rows); a prefix cache may serve them. Set `dataset.cache_bust: true` to \
-              prevent that."
+                "10 of 30 prompts repeat earlier ones (dataset: 20 rows); a prefix cache may \
+              serve them. Set `dataset.cache_bust: true` to prevent that."
             ]
         );
     }

@@ -52,7 +52,9 @@ impl Lab {
             )
         });
         let text = format!(
-            "version: 1\nname: t\nseed: 7\ntarget: {{ url: [\"http://127.0.0.1:9\", \"http://127.0.0.1:10\"], balance: random, model: m }}\n{sections}\n"
+            "version: 1\nname: t\nseed: 7\ntarget: {{ url: \
+            [\"http://127.0.0.1:9\", \"http://127.0.0.1:10\"], balance: random, model: m \
+            }}\n{sections}\n"
         );
         let input = Input {
             path: &folder.path().join("t.yaml"),

@@ -1,7 +1,7 @@
 //! Recorded tool results in a replay with live replies.
 //!
-//! A recorded result has the id of a recorded call, which the server does not know: the history has the calls of its own reply. A
-//! history is valid if each result answers a call of the reply before it, and if each call has a result:
+//! A recorded result has the id of a recorded call, which the server does not know: the history has the calls of its
+//! own reply. A history is valid if each result answers a call of the reply before it, and if each call has a result:
 //!
 //! | recorded result | live call | sent |
 //! |---|---|---|
@@ -19,9 +19,9 @@ use serde_json::{Map, Value, json};
 pub const NO_RESULT: &str = "The tool returned no result.";
 
 /// What `llmscen plan` states about data with tool results.
-pub const MAPPING: &str = "the data has recorded tool results, and `turns.replies` is `live`: each result is sent for a call of the \
-     live reply, by the name of the tool, then by order. A result without a live call is sent with its recorded call. The report \
-     counts them.";
+pub const MAPPING: &str = "the data has recorded tool results, and `turns.replies` is `live`: \
+     each result is sent for a call of the live reply, by the name of the tool, then by order. A \
+     result without a live call is sent with its recorded call. The report counts them.";
 
 /// Tool results of the turns that were sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,8 +52,8 @@ impl ToolResults {
         } = self;
         let without = (without_call > 0).then(|| {
             format!(
-                "{without_call} of {recorded} tool results had no live call: they were sent with their recorded calls, added to \
-                 the live replies"
+                "{without_call} of {recorded} tool results had no live call: they were sent with \
+                 their recorded calls, added to the live replies"
             )
         });
         let unanswered = (unanswered > 0).then(|| {
@@ -77,8 +77,8 @@ pub struct AnsweredCalls {
     pub counts: ToolResults,
 }
 
-/// Makes the messages `added` by a turn answer the calls of the live `reply`. `recorded`: the reply in the data. `keeps_reply`: the
-/// server stores the reply, so that calls are sent as messages of their own.
+/// Makes the messages `added` by a turn answer the calls of the live `reply`. `recorded`: the reply in the data.
+/// `keeps_reply`: the server stores the reply, so that calls are sent as messages of their own.
 pub fn answer_calls(
     turn: u32,
     reply: Option<&Value>,
@@ -316,7 +316,8 @@ fn set_call_id(call: &mut Value, id: &str) {
     call[key] = id.into();
 }
 
-/// Makes arguments a JSON object where `max_tokens` cut them off: servers parse those of a history. Whether they change.
+/// Makes arguments a JSON object where `max_tokens` cut them off: servers parse those of a history. Whether they
+/// change.
 fn wrap_arguments(call: &mut Value) -> bool {
     let path = match call.get("function") {
         Some(_) => "/function/arguments",
@@ -467,7 +468,8 @@ mod tests {
         assert_eq!(answered.reply, Some(reply));
         let named = json!({ "role": "tool", "name": "weather", "content": "rain", "tool_call_id": "call00201" });
         assert_eq!(answered.added, [named, result("call00202", "noon")]);
-        let old = json!({ "role": "assistant", "content": null, "function_call": { "name": "time", "arguments": "{\"a\":1}" } });
+        let old = json!({ "role": "assistant", "content": null, "function_call": { "name": "time",
+            "arguments": "{\"a\":1}" } });
         let named = json!({ "role": "function", "name": "time", "content": "noon" });
         let answered = answer(&empty, &[old], &[named]);
         let mut timed = call("call00201", "time");
@@ -500,7 +502,8 @@ mod tests {
 
     #[test]
     fn a_live_call_without_an_id_gets_one() {
-        let live = json!({ "role": "assistant", "content": "", "tool_calls": [{ "function": { "name": "time", "arguments": {} } }] });
+        let live = json!({ "role": "assistant", "content": "",
+            "tool_calls": [{ "function": { "name": "time", "arguments": {} } }] });
         let recorded = [calls(&[call("r1", "time")])];
         let answered = answer(&live, &recorded, &[result("r1", "noon")]);
         assert_eq!(answered.added, [result("call00201", "noon")]);
@@ -566,7 +569,8 @@ mod tests {
         let mut all = counts(40, 12, 0);
         assert_eq!(
             all.note("c").unwrap(),
-            "case `c`: 12 of 40 tool results had no live call: they were sent with their recorded calls, added to the live replies"
+            "case `c`: 12 of 40 tool results had no live call: they were sent with their recorded \
+            calls, added to the live replies"
         );
         all.add(counts(0, 0, 1));
         let note = all.note("c").unwrap();

@@ -47,7 +47,8 @@ impl TrafficClass {
         }
     }
 
-    /// Tokens of a prompt that a prefix cache may have: of the data, else of the session. None without a tokenizer to count them.
+    /// Tokens of a prompt that a prefix cache may have: of the data, else of the session. None without a tokenizer to
+    /// count them.
     pub fn cacheable_tokens(&self, of_data: Option<u64>, of_session: Option<u64>) -> Option<u64> {
         of_data.or(of_session).filter(|_| self.tokenizer.is_some())
     }
@@ -58,7 +59,8 @@ impl TrafficClass {
         own.any(|(name, _)| is_api_key(name))
     }
 
-    /// The headers of a request, from those in its dataset row, which override those of the entry, except a recorded API key.
+    /// The headers of a request, from those in its dataset row, which override those of the entry, except a recorded
+    /// API key.
     fn headers(&self, mut of_row: Vec<(String, String)>, own_key: bool) -> Vec<(String, String)> {
         if own_key {
             of_row.retain(|(name, _)| !is_api_key(name));
@@ -270,8 +272,9 @@ pub struct StridedPrompts {
 }
 
 impl StridedPrompts {
-    /// The row of a request, by its number within the class. The cool-down takes other rows than the measured requests of this round
-    /// and of the next ones: of data with a known length the last ones, of generated data those after [`COOLDOWN_ROWS`].
+    /// The row of a request, by its number within the class. The cool-down takes other rows than the measured
+    /// requests of this round and of the next ones: of data with a known length the last ones, of generated data
+    /// those after [`COOLDOWN_ROWS`].
     fn row(&self, number: u64) -> u64 {
         let Some(CooldownNumber { from, place }) = CooldownNumber::decode(number) else {
             return self.stride.row(number);

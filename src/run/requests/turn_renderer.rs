@@ -34,8 +34,8 @@ pub struct TurnRequest {
     pub rendered: oneshot::Sender<Result<RenderedTurn, String>>,
 }
 
-/// The conversation of a session; None before its second turn. Only the turn renderer uses it. The worker keeps it as long as the
-/// session is in progress.
+/// The conversation of a session; None before its second turn. Only the turn renderer uses it. The worker keeps it as
+/// long as the session is in progress.
 pub type SharedConversation = Arc<Mutex<Option<Conversation>>>;
 
 /// A rendered later turn.
@@ -217,8 +217,8 @@ fn render_turn(
     })
 }
 
-/// Sets the lengths of a turn: the tokens of the whole conversation, and a `max_tokens` drawn for this turn alone. `continues`: the
-/// dataset has the tokens of a message alone, otherwise those of a whole prompt.
+/// Sets the lengths of a turn: the tokens of the whole conversation, and a `max_tokens` drawn for this turn alone.
+/// `continues`: the dataset has the tokens of a message alone, otherwise those of a whole prompt.
 fn set_lengths(
     source: &ClassSource,
     prompt: &mut Prompt,
@@ -274,8 +274,8 @@ impl TurnRenderer {
         })
     }
 
-    /// Waits until the thread ends, which it does once the last worker has ended. Returns the tool results of the rendered turns. An
-    /// error is that of the first turn that could not be rendered.
+    /// Waits until the thread ends, which it does once the last worker has ended. Returns the tool results of the
+    /// rendered turns. An error is that of the first turn that could not be rendered.
     pub fn finish(self) -> Result<ToolResults, RunError> {
         drop(self.turn_requests);
         self.thread

@@ -36,8 +36,8 @@ struct LoadedModel {
 }
 
 impl LocalModels {
-    /// The model of a target, loaded unless it is the last one used; None if the target is a server. Random weights are drawn
-    /// from `seed`. Waits until requests that an earlier round cancelled no longer occupy the model.
+    /// The model of a target, loaded unless it is the last one used; None if the target is a server. Random weights
+    /// are drawn from `seed`. Waits until requests that an earlier round cancelled no longer occupy the model.
     ///
     /// # Errors
     /// It cannot be loaded, or the switch was pressed meanwhile.
@@ -180,8 +180,8 @@ fn wait_until_loaded(mut loading: Loading, stop: &Stop) -> Result<Host, RunError
     }
 }
 
-/// Waits until the model has ended the batches of the round before: a cancelled batch still runs to the end of its layer, and
-/// would delay the first batch of this round.
+/// Waits until the model has ended the batches of the round before: a cancelled batch still runs to the end of its
+/// layer, and would delay the first batch of this round.
 fn wait_until_idle(host: &Host, stop: &Stop) -> Result<(), RunError> {
     while !host.is_idle() {
         if stop.level() > Level::Run {

@@ -1,4 +1,5 @@
-//! Managed servers: started before their first round, shared by all rounds with the same specification, stopped at the end.
+//! Managed servers: started before their first round, shared by all rounds with the same specification, stopped at
+//! the end.
 
 use crate::run::context::Context;
 use crate::run::error::RunError;
@@ -55,8 +56,8 @@ impl ManagedProcess {
         self.server.on_end(move || switch.press());
     }
 
-    /// Adds to the part of a finished round how the server started, and how it exited if it did. An exit is the fault that ends
-    /// the case.
+    /// Adds to the part of a finished round how the server started, and how it exited if it did. An exit is the fault
+    /// that ends the case.
     pub fn describe(
         &self,
         part: &mut Part,
@@ -150,8 +151,8 @@ impl ManagedServers {
         self.current(case, round)?.exit_error(&case.id)
     }
 
-    /// The server of a round, ready for requests: the running one if the round can use it, else a new one. None if the case has no
-    /// managed server.
+    /// The server of a round, ready for requests: the running one if the round can use it, else a new one. None if
+    /// the case has no managed server.
     ///
     /// # Errors
     /// It does not start: [`RunError::Server`]; or a signal came meanwhile: [`RunError::Interrupted`].

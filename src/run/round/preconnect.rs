@@ -17,8 +17,8 @@ const START_TIME: Duration = Duration::from_millis(3);
 const TIME_PER_CONNECTION: Duration = Duration::from_micros(150);
 const MAX_CONNECT_TIME: Duration = Duration::from_secs(3);
 
-/// Connections that the first requests of a worker need: one per user of a closed loop (with stages: per user at time zero), or
-/// one per `queued` request of a burst.
+/// Connections that the first requests of a worker need: one per user of a closed loop (with stages: per user at time
+/// zero), or one per `queued` request of a burst.
 pub fn connections_needed(load: &Load, split: &Split, changes: &[Change], queued: usize) -> u64 {
     let at_start = |change: &&Change| {
         change.more && (change.at == Nanos::ZERO || !matches!(load.shape, Shape::Users { .. }))
@@ -46,8 +46,8 @@ pub struct UrlConnections<'a> {
 }
 
 impl UrlConnections<'_> {
-    /// Connections to each URL of a worker that needs this many. Workers of a closed loop share one queue, so the worker may take any
-    /// of the first requests: to no URL it needs more than these have.
+    /// Connections to each URL of a worker that needs this many. Workers of a closed loop share one queue, so the
+    /// worker may take any of the first requests: to no URL it needs more than these have.
     pub fn of_worker(&self, index: usize, connections: u64) -> Vec<u64> {
         let urls = self.selector.count();
         if urls == 1 {

@@ -140,8 +140,8 @@ impl StoreAccess {
         })
     }
 
-    /// Writes an object that has one writer. If it exists, another process has the number of this shard, unless a retried request
-    /// finds the object of its first attempt.
+    /// Writes an object that has one writer. If it exists, another process has the number of this shard, unless a
+    /// retried request finds the object of its first attempt.
     pub fn create(
         &self,
         level: Level,

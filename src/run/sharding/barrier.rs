@@ -179,7 +179,8 @@ impl ShardGroup {
         Ok((zero, round))
     }
 
-    /// Waits until all shards are ready. Returns the longest time to open connections, and the longest delay of an object.
+    /// Waits until all shards are ready. Returns the longest time to open connections, and the longest delay of an
+    /// object.
     fn await_ready(&self) -> Result<(Nanos, Nanos), ShardingError> {
         let access = &self.access;
         let prefix = format!("ready/{}", self.next);
@@ -221,7 +222,8 @@ impl ShardGroup {
         }
     }
 
-    /// On another shard: waits for time zero. Shard 0 may start a server before, so that only its heartbeats limit the wait.
+    /// On another shard: waits for time zero. Shard 0 may start a server before, so that only its heartbeats limit
+    /// the wait.
     fn await_zero(&self, lead: Nanos) -> Result<(Nanos, RunningRound), ShardingError> {
         let relation = self.relate_clocks()?;
         let access = &self.access;

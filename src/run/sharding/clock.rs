@@ -1,10 +1,10 @@
 //! The clocks of the shards, and how a time on the clock of one becomes a time on that of another.
 //!
-//! Every shard counts time on its own monotonic clock since its own start. Time zero of a round is chosen on the clock of shard 0, and
-//! `go/K` carries it together with a [`ClockReading`] of that clock: the monotonic clock of the kernel and the wall clock, read together.
-//! Shards on the same kernel convert by the kernel's monotonic clock, exactly. The others convert by their wall clocks, each read again
-//! in every round, and by the exchange of messages where the kernels' wall clocks are not synchronized. After that, each process runs on
-//! its monotonic clock alone.
+//! Every shard counts time on its own monotonic clock since its own start. Time zero of a round is chosen on the
+//! clock of shard 0, and `go/K` carries it together with a [`ClockReading`] of that clock: the monotonic clock of the
+//! kernel and the wall clock, read together. Shards on the same kernel convert by the kernel's monotonic clock,
+//! exactly. The others convert by their wall clocks, each read again in every round, and by the exchange of messages
+//! where the kernels' wall clocks are not synchronized. After that, each process runs on its monotonic clock alone.
 
 use crate::run::sharding::messages::Member;
 use llmscen_core::units::Nanos;
@@ -177,8 +177,8 @@ impl OffsetSource {
     }
 }
 
-/// Bounds on the clock of this shard minus that of shard 0, from messages in both directions. No message is read before it is written,
-/// so each one bounds the difference from one side.
+/// Bounds on the clock of this shard minus that of shard 0, from messages in both directions. No message is read
+/// before it is written, so each one bounds the difference from one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OffsetInterval {
     pub least: i64,

@@ -268,7 +268,8 @@ impl Pending {
     }
 }
 
-/// The change of the difference of two clocks from one interval to the next, if it is greater than both bounds and their drift.
+/// The change of the difference of two clocks from one interval to the next, if it is greater than both bounds and
+/// their drift.
 pub(super) fn find_step(
     before: &OffsetInterval,
     after: OffsetInterval,

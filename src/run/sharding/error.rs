@@ -10,7 +10,9 @@ use thiserror::Error;
 #[derive(Clone, Debug, Error)]
 pub enum ShardingError {
     /// Shards did not arrive in time.
-    #[error("{} of {count} shards {what} within {}; missing: {}\n  help: start them, or check that {url} is one store shared by all hosts", count - missing.len() as u32, format_wait(*wait), join_numbers(missing))]
+    #[error("{} of {count} shards {what} within {}; missing: {}\n  help: start them, or check \
+    that {url} is one store shared by all hosts", count - missing.len() as u32, format_wait(*wait),
+        join_numbers(missing))]
     Missing {
         /// What the others did: `joined`, or `were ready for round 2`.
         what: String,
@@ -65,7 +67,8 @@ pub enum ShardingError {
         reason: String,
     },
     /// A shard has no heartbeat.
-    #[error("shard {index} ({host}) was lost: no heartbeat for {} s{}", silence.as_secs(), help_without_first(*index, url))]
+    #[error("shard {index} ({host}) was lost: no heartbeat for {} s{}", silence.as_secs(),
+        help_without_first(*index, url))]
     Lost {
         /// The shard.
         index: u32,
@@ -78,7 +81,9 @@ pub enum ShardingError {
     },
     /// The records of this shard could not be stored.
     #[error(
-        "cannot store the records of shard {index} at {url} within {}: {why}\n  help: they are in {}; once the store works: `llmscen merge {url} --rows {}`", format_wait(*wait), folder.display(), folder.display()
+        "cannot store the records of shard {index} at {url} within {}: {why}\n  help: they are in \
+        {}; once the store works: `llmscen merge {url} --rows {}`", format_wait(*wait), folder.display(),
+            folder.display()
     )]
     NotDelivered {
         /// The shard.
@@ -102,7 +107,8 @@ pub enum ShardingError {
     },
     /// An object has no readable content.
     #[error(
-        "cannot read {key} at {url}: {why}\n  help: use the same llmscen build for all shards, and another `--run` for each attempt"
+        "cannot read {key} at {url}: {why}\n  help: use the same llmscen build for all shards, \
+        and another `--run` for each attempt"
     )]
     Unreadable {
         /// The object.

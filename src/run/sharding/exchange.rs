@@ -36,11 +36,12 @@ fn fast_poll(access: &StoreAccess) -> Duration {
     }
 }
 
-/// Sends messages to shard 0 and reads its answers. `exchange` names the exchange, as `3` or `3-end`. `limit`: until when answers are
-/// awaited.
+/// Sends messages to shard 0 and reads its answers. `exchange` names the exchange, as `3` or `3-end`. `limit`: until
+/// when answers are awaited.
 ///
 /// # Errors
-/// The run was stopped, shard 0 is silent, or the store cannot be used. No answer within the limit is no error: the interval is open.
+/// The run was stopped, shard 0 is silent, or the store cannot be used. No answer within the limit is no error: the
+/// interval is open.
 pub(super) fn exchange(
     access: &StoreAccess,
     monitor: &Monitor,

@@ -1,5 +1,6 @@
-//! Heartbeats: one thread writes that this shard works, and reads what the others wrote. It is the only thread that uses the store while
-//! requests are sent. Each of its calls is one attempt with the time limit of the store; what fails is left until the next heartbeat.
+//! Heartbeats: one thread writes that this shard works, and reads what the others wrote. It is the only thread that
+//! uses the store while requests are sent. Each of its calls is one attempt with the time limit of the store; what
+//! fails is left until the next heartbeat.
 
 use crate::run::sharding::Decide;
 use crate::run::sharding::access::StoreAccess;

@@ -8,7 +8,8 @@ const COMPARED: u64 = 32;
 /// Where the plan of a case has no end, the later requests are spread up to this number.
 const OPEN_END: u64 = 4096;
 
-/// A SHA-256 over the plan id, the version, and some requests of each case. It differs for another file, tokenizer, template, seed or build.
+/// A SHA-256 over the plan id, the version, and some requests of each case. It differs for another file, tokenizer,
+/// template, seed or build.
 #[derive(Clone, Debug)]
 pub struct PlanDigest {
     pub(super) plan_id: String,

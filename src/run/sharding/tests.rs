@@ -252,7 +252,8 @@ fn all_rounds_start_at_one_time_zero_and_are_gathered() {
             .join(format!("rows-{}.parquet", count - 1));
         let expected = format!("rows of shard {} in round 1", count - 1);
         assert_eq!(fs::read_to_string(last).unwrap(), expected);
-        // The margin follows the end of the slowest shard's preparation, here none: 1 s and the time to open connections.
+        // The margin follows the end of the slowest shard's preparation, here none: 1 s and the time to open
+        // connections.
         let first = results[0][0].zero;
         assert!((1_500_000_000..1_600_000_000).contains(&first), "{first}");
     }
@@ -282,7 +283,8 @@ fn a_missing_shard_ends_the_join_of_all() {
     for result in lab.finish(beds.into()) {
         assert_eq!(
             text(&result),
-            "5 of 8 shards joined within 1 min; missing: 2, 5, 7\n  help: start them, or check that file:///runs/a is one store shared by all hosts"
+            "5 of 8 shards joined within 1 min; missing: 2, 5, 7\n  help: start them, or check \
+            that file:///runs/a is one store shared by all hosts"
         );
     }
 }
@@ -355,7 +357,8 @@ fn shards_that_differ_are_named_on_both_sides() {
         ),
         (
             |bed| bed.settings.plan = PlanDigest::new("plan-1", "1.0.1"),
-            "the shards differ in the llmscen version: 1.0.0 on shards 0 (host-0), 2 (host-2); 1.0.1 on shard 1 (host-1)",
+            "the shards differ in the llmscen version: 1.0.0 on shards 0 (host-0), 2 (host-2); \
+            1.0.1 on shard 1 (host-1)",
         ),
         (
             |bed| bed.settings.plan = PlanDigest::new("plan-2", "1.0.0"),
@@ -540,7 +543,8 @@ fn without_shard_0_the_others_drain_deliver_and_end_with_an_error() {
     for result in &results[1..] {
         assert_eq!(
             text(result),
-            "shard 0 (host-0) was lost: no heartbeat for 10 s\n  help: the records are stored; `llmscen merge file:///runs/a` makes the report"
+            "shard 0 (host-0) was lost: no heartbeat for 10 s\n  help: the records are stored; \
+            `llmscen merge file:///runs/a` makes the report"
         );
     }
     let objects = memory.objects.lock().unwrap();
@@ -593,7 +597,9 @@ fn after_too_long_an_outage_the_error_names_the_local_records() {
         assert_eq!(
             text(result),
             format!(
-                "cannot store the records of shard {index} at file:///runs/a within 1 min: cannot use file:///runs/a: no route to host; check the network\n  help: they are in {folder}; once the store works: `llmscen merge file:///runs/a --rows {folder}`"
+                "cannot store the records of shard {index} at file:///runs/a within 1 min: cannot \
+                use file:///runs/a: no route to host; check the network\n  help: they are in \
+                {folder}; once the store works: `llmscen merge file:///runs/a --rows {folder}`"
             )
         );
     }
@@ -614,7 +620,8 @@ fn records_that_differ_from_their_description_are_missing() {
     let reason = &gathered.missing[0].reason;
     assert_eq!(
         reason,
-        "shard 1: rows/0/1.parquet was altered or truncated: its size differs; its last rows are missing: the load was below plan"
+        "shard 1: rows/0/1.parquet was altered or truncated: its size differs; its last rows are \
+        missing: the load was below plan"
     );
     assert_eq!((results[0].len(), results[1].len()), (1, 1));
 }

@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{Notify, watch};
 
-/// The slots of one worker. A slot is the time at which it became free, which is the `intended` time of the next closed-loop
-/// request.
+/// The slots of one worker. A slot is the time at which it became free, which is the `intended` time of the next
+/// closed-loop request.
 ///
 /// ```text
 ///               ┌── slot ── request ── free ──┐     a user leaves when its request ends:
@@ -177,7 +177,8 @@ impl BatchBarrier {
         }
     }
 
-    /// Counts a request of this batch that ended at `at`. The last one opens the next batch at the latest of these times.
+    /// Counts a request of this batch that ended at `at`. The last one opens the next batch at the latest of these
+    /// times.
     pub fn request_ended(&self, at: Nanos) {
         // The last one sees every time: each is written before its count is released.
         self.latest.fetch_max(at.0, Ordering::Relaxed);
@@ -240,7 +241,8 @@ mod tests {
         assert_eq!(free(&concurrency_limit), [10]);
         concurrency_limit.free_slot(Nanos(19), 0);
         assert_eq!(free(&concurrency_limit), [19]);
-        // Three in flight, one target slot: the next two slots that end are not freed, whichever call applies the changes.
+        // Three in flight, one target slot: the next two slots that end are not freed, whichever call applies the
+        // changes.
         concurrency_limit.free_slot(Nanos(25), 0);
         concurrency_limit.free_slot(Nanos(26), 0);
         assert_eq!(

@@ -15,7 +15,8 @@ pub struct Cooldown {
 }
 
 impl Cooldown {
-    /// That of a round. `senders`: workers of an open loop, each of which has its own measured requests; 0 in a closed loop.
+    /// That of a round. `senders`: workers of an open loop, each of which has its own measured requests; 0 in a
+    /// closed loop.
     pub fn new(enabled: bool, senders: u64) -> Cooldown {
         Cooldown {
             enabled,

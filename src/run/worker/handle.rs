@@ -23,8 +23,8 @@ use std::time::Duration;
 use tokio::runtime;
 use tokio::time::{Instant, MissedTickBehavior};
 
-/// Interval of the ticks that detect stalls. Shorter ticks would cost more wake-ups than a slow stream does. A stall shorter than
-/// this is detected with probability length / interval, a longer one always.
+/// Interval of the ticks that detect stalls. Shorter ticks would cost more wake-ups than a slow stream does. A stall
+/// shorter than this is detected with probability length / interval, a longer one always.
 const TICK: Duration = Duration::from_millis(10);
 /// Resolution of the runtime's timers.
 const TIMER_RESOLUTION: Duration = Duration::from_millis(1);
@@ -46,7 +46,8 @@ pub struct WorkerReport {
 pub struct WorkerHandle(JoinHandle<Result<WorkerReport, RunError>>);
 
 impl WorkerHandle {
-    /// Starts a worker, which `build` creates on the new thread. A failure presses `halt`, so that the other workers stop too.
+    /// Starts a worker, which `build` creates on the new thread. A failure presses `halt`, so that the other workers
+    /// stop too.
     pub fn start(
         index: usize,
         clock: Clock,
@@ -128,8 +129,8 @@ struct TickLog {
     stalls: StallLog,
 }
 
-/// Records the delay of each tick, from time zero on. Ticks are due at absolute times, and missed ticks are recorded too, so that a
-/// worker that hangs does not record fewer delays. The timer resolution is subtracted.
+/// Records the delay of each tick, from time zero on. Ticks are due at absolute times, and missed ticks are recorded
+/// too, so that a worker that hangs does not record fewer delays. The timer resolution is subtracted.
 async fn tick(clock: Clock, gauges: Arc<LiveCounters>, log: Rc<RefCell<TickLog>>) {
     let start = Instant::from_std(clock.instant(Nanos::ZERO));
     let mut ticks = tokio::time::interval_at(start, TICK);
@@ -157,8 +158,8 @@ async fn tick(clock: Clock, gauges: Arc<LiveCounters>, log: Rc<RefCell<TickLog>>
 /// Smallest delay of a tick that counts as a stall, nanoseconds.
 const MIN_STALL: u64 = 1_000_000;
 
-/// Records ticks that are due at equal intervals. The mean delay of the ticks, and the share of late ones, estimate those of a
-/// request that is due at a random time.
+/// Records ticks that are due at equal intervals. The mean delay of the ticks, and the share of late ones, estimate
+/// those of a request that is due at a random time.
 #[derive(Debug, Default)]
 struct StallLog {
     ticks: u64,
@@ -176,7 +177,8 @@ struct StallLog {
 }
 
 impl StallLog {
-    /// Records the tick due at `due`, which ran `late` after that, at `now`; `cpu`: CPU time of the thread. All in nanoseconds.
+    /// Records the tick due at `due`, which ran `late` after that, at `now`; `cpu`: CPU time of the thread. All in
+    /// nanoseconds.
     fn tick(&mut self, due: u64, late: u64, now: u64, cpu: u64) {
         let before = std::mem::replace(&mut self.last_tick, now);
         let used = cpu.saturating_sub(std::mem::replace(&mut self.last_cpu, cpu));
@@ -195,8 +197,8 @@ impl StallLog {
         if late < MIN_STALL {
             return;
         }
-        // The tick is due at a random time within the stall, so on average the stall is as long before it as after it. But the
-        // thread did run at the previous tick.
+        // The tick is due at a random time within the stall, so on average the stall is as long before it as after
+        // it. But the thread did run at the previous tick.
         let from = due.saturating_sub(late).max(before);
         let busy = used.min(now.saturating_sub(from));
         self.latest = Some(Stall {

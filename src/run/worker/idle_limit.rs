@@ -5,7 +5,8 @@
 //! waits            ├─────────────────────────────┤ due
 //!                  ├─ max_idle ─┤├─skipped─┤
 //! ```
-//! The time that is skipped is the same for all sessions, so their order and the gaps between their turns stay as they are.
+//! The time that is skipped is the same for all sessions, so their order and the gaps between their turns stay as
+//! they are.
 
 use crate::run::worker::timer::Deadlines;
 use llmscen_client::clock::Clock;

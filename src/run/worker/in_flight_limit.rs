@@ -59,8 +59,9 @@ impl InFlightLimit {
         }
     }
 
-    /// Takes a slot for request `seq`: at once, or where arrivals are held once every arrival that was due before has one. Returns when
-    /// the slot became free; None: the request must be dropped. If the future is dropped, it takes no slot.
+    /// Takes a slot for request `seq`: at once, or where arrivals are held once every arrival that was due before has
+    /// one. Returns when the slot became free; None: the request must be dropped. If the future is dropped, it takes
+    /// no slot.
     pub async fn enter(&self, seq: u64) -> Option<Nanos> {
         let held = match &self.slots {
             Slots::Drop(in_flight) => {
@@ -110,7 +111,8 @@ fn lock(held: &Mutex<HoldState>) -> MutexGuard<'_, HoldState> {
     held.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The place of an arrival among those that wait. When it ends, the next one may have been woken in vain, or may go too.
+/// The place of an arrival among those that wait. When it ends, the next one may have been woken in vain, or may go
+/// too.
 struct WaitingPlace<'a> {
     held: &'a Mutex<HoldState>,
     seq: u64,

@@ -4,8 +4,8 @@
 //! turn 0 ── sent … end ── reply ─► turn renderer ─► turn 1 rendered    a slot of the closed loop or of max_in_flight is in
 //!                          └────── think time ──────┴─ sent … end      use from the first turn to the last
 //! ```
-//! Turns that do not await each other run at the same time. Turns that are not sent, because a turn that they await failed or sending
-//! ended, are recorded as `dropped`: each session has one outcome per turn.
+//! Turns that do not await each other run at the same time. Turns that are not sent, because a turn that they await
+//! failed or sending ended, are recorded as `dropped`: each session has one outcome per turn.
 
 use crate::run::requests::conversation::TurnReply;
 use crate::run::requests::traffic_class::RequestPosition;
@@ -77,7 +77,8 @@ impl SessionRunner {
         self.over.send_replace(true);
     }
 
-    /// Runs a session. Returns the outcomes that are not delivered yet: of its last turn, and of the turns that were not sent.
+    /// Runs a session. Returns the outcomes that are not delivered yet: of its last turn, and of the turns that were
+    /// not sent.
     pub async fn run_session(&self, worker: &Worker, first: ScheduledRequest) -> Outcomes {
         let ScheduledRequest {
             mut call,
@@ -261,7 +262,8 @@ struct EndedTurn {
 
 /// Why a turn is not sent.
 enum NotSent {
-    /// Sending ended before it was due. As an arrival that was not due, the turn is not scheduled, so it has no outcome.
+    /// Sending ended before it was due. As an arrival that was not due, the turn is not scheduled, so it has no
+    /// outcome.
     NotDue,
     /// It failed for this reason.
     Failed(String),
@@ -314,7 +316,8 @@ impl SessionProgress {
         self.turns.is_over()
     }
 
-    /// Ends a turn. Returns its outcome and those of the turns that will not be sent because of it, and the turns that are ready.
+    /// Ends a turn. Returns its outcome and those of the turns that will not be sent because of it, and the turns
+    /// that are ready.
     fn end_turn(&mut self, ended: EndedTurn) -> (Outcomes, Vec<ReadyTurn>) {
         let EndedTurn { turn, at, result } = ended;
         let mut finished = match result {
@@ -559,8 +562,8 @@ impl LinkedTurns {
     }
 }
 
-/// The outcome of a turn, and those of the turns that will not be sent because of it. Each is made when it is taken: a session may have
-/// very many turns.
+/// The outcome of a turn, and those of the turns that will not be sent because of it. Each is made when it is taken:
+/// a session may have very many turns.
 #[derive(Default)]
 pub struct Outcomes {
     first: Option<Box<CompletedCall>>,
@@ -688,8 +691,8 @@ impl UnsentTurns {
     }
 }
 
-/// The reply as a message of the conversation. Without a decoded message, the text is its content. The message of an answer that is
-/// to be checked is copied.
+/// The reply as a message of the conversation. Without a decoded message, the text is its content. The message of an
+/// answer that is to be checked is copied.
 fn reply(finished: &mut CompletedCall) -> Message {
     if let (Some(message), Some(_)) = (&finished.message, &finished.truths) {
         return message.clone();

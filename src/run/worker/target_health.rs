@@ -1,4 +1,5 @@
-//! Detects that the target of a round can no longer be reached, or that all first requests of a case fail with the same status.
+//! Detects that the target of a round can no longer be reached, or that all first requests of a case fail with the
+//! same status.
 //!
 //! ```text
 //! response ── response ── connect failed ── connect failed ── connect failed ──► one more connection by that worker
@@ -6,8 +7,8 @@
 //! ```
 //! At the end of a round the last worker opens connections until that time is over.
 //!
-//! A response in between resets the time, so that a server restart does not end a case. A target with several URLs is lost once none
-//! of them can be reached: as long as one responds, the failures of the others are results.
+//! A response in between resets the time, so that a server restart does not end a case. A target with several URLs is
+//! lost once none of them can be reached: as long as one responds, the failures of the others are results.
 
 use crate::run::event::Event;
 use crate::run::fail_fast::FailFast;
@@ -23,8 +24,8 @@ const LOST_AFTER: Nanos = Nanos(3_000_000_000);
 /// Value of `failing_since` after a response.
 const NOT_FAILING: u64 = u64::MAX;
 
-/// The state of the target, shared by all workers of a round. Every outcome is recorded here, so only the first requests take a
-/// lock.
+/// The state of the target, shared by all workers of a round. Every outcome is recorded here, so only the first
+/// requests take a lock.
 pub struct TargetHealth {
     failing_since: AtomicU64,
     /// Whether a worker opens the last connection.
@@ -41,7 +42,8 @@ pub struct TargetHealth {
     events: mpsc::Sender<Event>,
 }
 
-/// The failure of a request that did not reach the target. Running out of open files or local ports is not a failure of the target.
+/// The failure of a request that did not reach the target. Running out of open files or local ports is not a failure
+/// of the target.
 pub fn connect_failure(outcome: &Outcome) -> Option<&Failure> {
     let connect = |failure: &&Failure| {
         matches!(
@@ -64,7 +66,8 @@ fn has_response(outcome: &Outcome) -> bool {
 }
 
 impl TargetHealth {
-    /// The state at the start of a round, which `stop` ends. `fail_fast`: None if the first requests must not end the round.
+    /// The state at the start of a round, which `stop` ends. `fail_fast`: None if the first requests must not end the
+    /// round.
     pub fn new(
         stop: Stop,
         events: mpsc::Sender<Event>,
@@ -97,8 +100,8 @@ impl TargetHealth {
         }
     }
 
-    /// Whether the caller, whose connection failed at `at`, must open one more: every connection has failed for [`LOST_AFTER`], and
-    /// no other worker does it. [`TargetHealth::conclude_check`] must follow.
+    /// Whether the caller, whose connection failed at `at`, must open one more: every connection has failed for
+    /// [`LOST_AFTER`], and no other worker does it. [`TargetHealth::conclude_check`] must follow.
     pub fn must_check(&self, at: Nanos) -> bool {
         let since = self.failing_since.load(Ordering::Relaxed);
         let is_long = since != NOT_FAILING && at.since(Nanos(since)) >= LOST_AFTER;
@@ -110,8 +113,8 @@ impl TargetHealth {
         self.workers.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a worker that ends. The time until which the last one must open connections, because every connection has failed since the
-    /// last response. [`TargetHealth::conclude_check`] must follow.
+    /// Counts a worker that ends. The time until which the last one must open connections, because every connection
+    /// has failed since the last response. [`TargetHealth::conclude_check`] must follow.
     pub fn leave(&self) -> Option<Nanos> {
         let is_last = self.workers.fetch_sub(1, Ordering::AcqRel) == 1;
         let since = self.failing_since.load(Ordering::Relaxed);

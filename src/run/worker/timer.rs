@@ -1,5 +1,5 @@
-//! Timers for absolute times with a precision of tens of microseconds, and many deadlines on one timer. Tokio's timers have a
-//! precision of one millisecond.
+//! Timers for absolute times with a precision of tens of microseconds, and many deadlines on one timer. Tokio's
+//! timers have a precision of one millisecond.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,6 +1,7 @@
 //! The spool: `bodies.bin`, the bodies of a run in the order of their arrival, until they are in requests.db.
 //!
-//! Like the journal it consists of frames: head (postcard) · request · response. Bodies are compressed as in requests.db.
+//! Like the journal it consists of frames: head (postcard) · request · response. Bodies are compressed as in
+//! requests.db.
 
 use crate::store::error::StoreError;
 use crate::store::frames::{Frames, HEADER, Scan, header, read_frame, read_up_to, read_version};

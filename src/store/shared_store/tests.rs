@@ -143,7 +143,8 @@ fn a_folder_that_cannot_be_written_says_so() {
     assert_eq!(
         error.to_string(),
         format!(
-            "cannot write {}/hello/0: Not a directory (os error 20); check that the folder exists and this user may write to it",
+            "cannot write {}/hello/0: Not a directory (os error 20); check that the folder exists \
+            and this user may write to it",
             store.url()
         )
     );
@@ -153,7 +154,8 @@ fn a_folder_that_cannot_be_written_says_so() {
     assert_eq!(
         error.to_string(),
         format!(
-            "cannot open the store file://{}: No such file or directory (os error 2); check that the folder exists and this user may write to it",
+            "cannot open the store file://{}: No such file or directory (os error 2); check that \
+            the folder exists and this user may write to it",
             missing.display()
         )
     );
@@ -251,7 +253,8 @@ fn urls() {
         assert_eq!(
             error.to_string(),
             format!(
-                "`{shown}` is no store: {reason}; pass file:///FOLDER, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX"
+                "`{shown}` is no store: {reason}; pass file:///FOLDER, s3://BUCKET/PREFIX, \
+                gs://BUCKET/PREFIX or az://CONTAINER/PREFIX"
             )
         );
     }
@@ -318,7 +321,8 @@ fn settings_come_from_the_given_environment() {
     let error = SharedStore::open("az://runs", "r", &BTreeMap::new()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "cannot open the store az://runs: Account must be specified; check the container, AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"
+        "cannot open the store az://runs: Account must be specified; check the container, \
+        AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"
     );
 }
 

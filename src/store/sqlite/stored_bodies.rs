@@ -121,7 +121,8 @@ const WHERE: &str = "FROM bodies JOIN requests USING (case_id, round, seq, turn)
     AND (:seq IS NULL OR seq = :seq) AND (:turn IS NULL OR turn = :turn)
     AND (NOT :failed OR outcome NOT IN ('ok', 'abandoned'))";
 
-/// The first `limit` selected bodies in the order of the run, and the number of all selected ones. Without a database there are none.
+/// The first `limit` selected bodies in the order of the run, and the number of all selected ones. Without a database
+/// there are none.
 ///
 /// # Errors
 /// The database cannot be read.

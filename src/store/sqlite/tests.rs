@@ -299,7 +299,8 @@ fn bodies_of_another_version_are_not_overwritten() {
     .to_string();
     assert!(
         error.ends_with(
-            "requests.db: it has version 99, this llmscen reads version 2; move it away, or use the llmscen that wrote it"
+            "requests.db: it has version 99, this llmscen reads version 2; move it away, or use \
+            the llmscen that wrote it"
         ),
         "{error}"
     );

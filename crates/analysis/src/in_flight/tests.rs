@@ -93,7 +93,8 @@ mod steady {
 
     #[test]
     fn only_tokens_of_the_plateau_count() {
-        // Two users; both in flight from 10 to 40 ms. Events at 10 (made before), 20, 30, 40 of one, 30, 50 of the other.
+        // Two users; both in flight from 10 to 40 ms. Events at 10 (made before), 20, 30, 40 of one, 30, 50 of the
+        // other.
         let rows = [stream(0, 0, &[10, 20, 30, 40]), stream(1, 10, &[30, 50])];
         let seen = steady_of(&rows, Shape::Closed { users: 2 });
         assert_eq!(

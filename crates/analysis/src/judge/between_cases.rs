@@ -31,9 +31,10 @@ pub struct CaseSamples<'a> {
     pub rounds: &'a [Option<Sample>],
 }
 
-/// The value of the other case for a check with `factor` times that value, with bounds at its confidence, and the variation that
-/// decides: of the ratio of each pair of alternating rounds (paired Student's t), of rounds on restarted servers (Welch), on
-/// logarithms where all values are positive and no shares; of the requests otherwise. None without data.
+/// The value of the other case for a check with `factor` times that value, with bounds at its confidence, and the
+/// variation that decides: of the ratio of each pair of alternating rounds (paired Student's t), of rounds on
+/// restarted servers (Welch), on logarithms where all values are positive and no shares; of the requests otherwise.
+/// None without data.
 pub fn value_of_other_case(
     check: &Check,
     factor: f64,

@@ -14,8 +14,8 @@ const LEVELS: [f64; 5] = [0.6, 0.75, 0.9, 0.95, 0.99];
 /// The probability assigned to a comparison of point estimates.
 const POINT: f64 = 0.95;
 
-/// Probability that every check passes, 0..=1. All checks are about the same requests and fail together as the load grows, so
-/// it is that of the least likely one: the probability of all is never above that of one.
+/// Probability that every check passes, 0..=1. All checks are about the same requests and fail together as the load
+/// grows, so it is that of the least likely one: the probability of all is never above that of one.
 pub fn pass_probability(checks: &[Check], sample: &Sample) -> f64 {
     checks
         .iter()
@@ -67,8 +67,8 @@ fn probability(ruling: Ruling, level: f64) -> f64 {
     }
 }
 
-/// Which samples break a limit on a quantile or a share, in the order of their requests, and the share that may; None for
-/// other checks.
+/// Which samples break a limit on a quantile or a share, in the order of their requests, and the share that may; None
+/// for other checks.
 fn breaking_flags(check: &Check, sample: &Sample) -> Option<(Vec<bool>, f64)> {
     let ceiling = check.op.is_ceiling();
     let (flags, tail): (Vec<bool>, f64) = match &check.subject {
@@ -105,8 +105,8 @@ fn breaking_flags(check: &Check, sample: &Sample) -> Option<(Vec<bool>, f64)> {
     (0.0 < tail && tail < 1.0).then_some((flags, tail))
 }
 
-/// Whether a check on a quantile or a share can no longer pass, by a group-sequential test on a growing sample; `looks` has one
-/// test per check.
+/// Whether a check on a quantile or a share can no longer pass, by a group-sequential test on a growing sample;
+/// `looks` has one test per check.
 ///
 /// Requests in flight are missing, and they are the slow ones: a limit that fails without them would fail with them.
 pub fn is_futile(checks: &[Check], sample: &Sample, looks: &mut [AlphaSpending]) -> bool {

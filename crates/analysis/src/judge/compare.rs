@@ -41,9 +41,9 @@ pub fn default_measures() -> Vec<Measure> {
         .collect()
 }
 
-/// Compares every other side with the first one, for every measure of every case that both have; [`decide_findings`] follows.
-/// A case that a side has several times comes from several runs, or from rounds on restarted servers: then each is one value.
-/// `level`: the one-sided confidence of the sides' bounds.
+/// Compares every other side with the first one, for every measure of every case that both have; [`decide_findings`]
+/// follows. A case that a side has several times comes from several runs, or from rounds on restarted servers: then
+/// each is one value. `level`: the one-sided confidence of the sides' bounds.
 pub fn compare_sides(runs: &[Vec<Side>], measures: &[Measure], level: f64) -> Vec<Contrast> {
     let Some((base, others)) = runs.split_first() else {
         return Vec::new();
@@ -103,8 +103,9 @@ pub fn unmatched_cases(runs: &[Vec<Side>]) -> Vec<(usize, String)> {
     cases
 }
 
-/// Adjusts the p-values for multiple testing and decides the findings: a change where the adjusted p-value is below `alpha` and
-/// the difference exceeds `allowed`, a share of the base. A contrast with a note is not tested. Returns the number of tests.
+/// Adjusts the p-values for multiple testing and decides the findings: a change where the adjusted p-value is below
+/// `alpha` and the difference exceeds `allowed`, a share of the base. A contrast with a note is not tested. Returns
+/// the number of tests.
 pub fn decide_findings(
     contrasts: &mut [Contrast],
     correction: Correction,
@@ -134,8 +135,9 @@ pub fn decide_findings(
     adjusted.len()
 }
 
-/// Withdraws the test of every contrast whose cases differ in the cached share of prompt tokens, the mean over the runs of a side,
-/// by more than the self-audit accepts. Call it before [`decide_findings`]. Error rates do not depend on the cache.
+/// Withdraws the test of every contrast whose cases differ in the cached share of prompt tokens, the mean over the
+/// runs of a side, by more than the self-audit accepts. Call it before [`decide_findings`]. Error rates do not depend
+/// on the cache.
 pub fn withdraw_cached(contrasts: &mut [Contrast], runs: &[Run]) {
     let cached = |side: usize, id: &str| {
         let share = |run: &Run| {

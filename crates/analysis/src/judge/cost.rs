@@ -1,4 +1,5 @@
-//! Limits on costs. A cost is a constant divided by a throughput, so a ceiling of the cost is a floor of the throughput.
+//! Limits on costs. A cost is a constant divided by a throughput, so a ceiling of the cost is a floor of the
+//! throughput.
 
 use crate::judge::assessment::Assessment;
 use crate::sample::Sample;

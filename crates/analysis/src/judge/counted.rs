@@ -11,8 +11,8 @@ use llmscen_core::stats::share::{lower, upper};
 const MIN_EFFECTIVE: f64 = 20.0;
 /// Divisor of too few effective samples for a FAIL, which stays possible so that an overload is reported.
 const FAIL_CAUTION: f64 = 2.0;
-/// The factor by which a limit must be kept so that samples count as independent, where the queue that correlates them is
-/// bounded or has a short memory; and the same with fewer than [`MIN_EFFECTIVE`] effective samples.
+/// The factor by which a limit must be kept so that samples count as independent, where the queue that correlates
+/// them is bounded or has a short memory; and the same with fewer than [`MIN_EFFECTIVE`] effective samples.
 const MARGIN: f64 = 1.5;
 const MARGIN_OF_FEW: f64 = 3.0;
 
@@ -140,7 +140,8 @@ impl Samples {
         match () {
             () if self.too_short => Some(TOO_SHORT.into()),
             () if self.too_few() => Some(format!(
-                "{n} correlated samples carry the information of about {effective:.0}; a verdict needs {MIN_EFFECTIVE:.0}"
+                "{n} correlated samples carry the information of about {effective:.0}; a verdict \
+                needs {MIN_EFFECTIVE:.0}"
             )),
             () => None,
         }
@@ -218,10 +219,11 @@ pub(super) fn judge_quantile(
     }
 }
 
-// Shares of requests, by the exact binomial test. It is the test of quantiles, so that `goodput(ttft < 500ms) >= 99%` and
-// `ttft.p99 < 500ms` over all scheduled requests always agree.
+// Shares of requests, by the exact binomial test. It is the test of quantiles, so that `goodput(ttft < 500ms) >= 99%`
+// and `ttft.p99 < 500ms` over all scheduled requests always agree.
 
-/// Judges `hits` with a limit between 0 and 1 at confidence `level`. `strict`: hits with the stricter limits on requests.
+/// Judges `hits` with a limit between 0 and 1 at confidence `level`. `strict`: hits with the stricter limits on
+/// requests.
 pub(super) fn judge_share(
     check: &Check,
     hits: u64,

@@ -53,8 +53,9 @@ pub(super) fn dependence_of_units(
 /// Multiples of the share of requests that may break a goodput, of which the dependence is estimated.
 const CLOSE: [f64; 2] = [1.0, 2.0];
 
-/// A goodput is a quantile of how close each request is to the nearest of its limits: where few requests break them, the closest ones
-/// show the dependence. With several limits, twice as many show the bursts that one hides from another.
+/// A goodput is a quantile of how close each request is to the nearest of its limits: where few requests break them,
+/// the closest ones show the dependence. With several limits, twice as many show the bursts that one hides from
+/// another.
 fn goodput_dependence(check: &Check, sample: &Sample, limits: &[RequestLimit]) -> Dependence {
     let requests: Vec<MeasuredRequest<'_>> = ordered_requests(sample, &[])
         .into_iter()

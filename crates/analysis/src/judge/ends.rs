@@ -1,4 +1,5 @@
-//! Whether the ends of a run decide a verdict: a cache that is cold, a server that fills up, users that all send at once, or a drain.
+//! Whether the ends of a run decide a verdict: a cache that is cold, a server that fills up, users that all send at
+//! once, or a drain.
 
 use crate::judge::assessment::Assessment;
 use crate::judge::design_effect::ordered_requests;
@@ -13,8 +14,8 @@ use llmscen_core::stats::moments::mean;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The verdict, or INCONCLUSIVE if it does not hold without the start and the end of each round, where those differ significantly from the
-/// rest on the metric of the check. `judge`: the verdict by other requests.
+/// The verdict, or INCONCLUSIVE if it does not hold without the start and the end of each round, where those differ
+/// significantly from the rest on the metric of the check. `judge`: the verdict by other requests.
 pub(super) fn without_ends(
     (check, sample): (&Check, &Sample),
     load: LoadKind,
@@ -199,8 +200,8 @@ mod tests {
             (seen.ruling, seen.bound, seen.need),
             (Ruling::Inconclusive, None, None)
         );
-        let note = "the first 180 requests decide it: their mean is 261 % above that of the others. Set `load.warmup`, or measure for \
-                    longer";
+        let note = "the first 180 requests decide it: their mean is 261 % above that of the \
+                    others. Set `load.warmup`, or measure for longer";
         assert_eq!(seen.note.as_deref(), Some(note));
         let changing = ruled(&wanted, &slow, LoadKind::Other);
         assert_eq!(changing.ruling, Ruling::Fail, "a load that changes by plan");
@@ -211,8 +212,8 @@ mod tests {
         };
         let good = goodput(vec![limit], Op::AtLeast, 0.95);
         let seen = ruled(&good, &slow, LoadKind::FixedUsers);
-        let note = "the first 180 requests decide it: 67 % of them are good, and 100 % of the others. Set `load.warmup`, or measure for \
-                    longer";
+        let note = "the first 180 requests decide it: 67 % of them are good, and 100 % of the \
+                    others. Set `load.warmup`, or measure for longer";
         assert_eq!(
             (seen.ruling, seen.note.as_deref()),
             (Ruling::Inconclusive, Some(note))

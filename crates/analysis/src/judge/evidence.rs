@@ -82,8 +82,8 @@ pub(super) fn histogram_bound(check: &Check, sample: &Sample) -> Option<(StatVal
     seen.value().is_none().then_some((seen, signal.n))
 }
 
-/// Whether each request is ok and meets every limit, in the order of the requests, without those that the client cancelled and those
-/// for which it is not measured.
+/// Whether each request is ok and meets every limit, in the order of the requests, without those that the client
+/// cancelled and those for which it is not measured.
 pub fn goodput_flags(requests: &MeasuredRequests, limits: &[RequestLimit]) -> Vec<bool> {
     kept(requests.iter())
         .filter_map(|request| request.meets(limits))
@@ -134,8 +134,8 @@ pub(super) fn exceeds_any_limit(
                     && request.was_held_to_the_end())
 }
 
-/// Values of ok requests; with `of: scheduled` also of failed ones, which exceed any limit. So do arrivals that were held until sending
-/// ended: they waited longer than those that were sent.
+/// Values of ok requests; with `of: scheduled` also of failed ones, which exceed any limit. So do arrivals that were
+/// held until sending ended: they waited longer than those that were sent.
 fn limited_values(requests: &[MeasuredRequest<'_>], metric: Metric, check: &Check) -> Vec<f64> {
     let mut values = values(requests, metric);
     let worst = if check.op.is_ceiling() {

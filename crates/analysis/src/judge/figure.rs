@@ -18,8 +18,8 @@ use llmscen_core::stats::share::{lower, upper};
 /// A lower and an upper bound.
 pub(super) type Ends = (Option<f64>, Option<f64>);
 
-/// The estimate that a check is about, with its bounds at each of `levels`; None without data, or where it is infinite. Only the
-/// subject of the check and its requests matter.
+/// The estimate that a check is about, with its bounds at each of `levels`; None without data, or where it is
+/// infinite. Only the subject of the check and its requests matter.
 pub fn figure(check: &Check, sample: &Sample, levels: &[f64]) -> Option<Figure> {
     if let Some(limit) = CostLimit::of(check, sample) {
         return Some(limit.to_cost_figure(figure(&limit.check, sample, levels)?));
@@ -88,8 +88,8 @@ const MAX_RUNS: usize = 100;
 /// Runs from which a standard deviation is estimated.
 const MIN_RUNS: usize = 3;
 
-/// How each of the usual metrics, and of those with an objective, varies from run to run. A metric of fewer than three runs is
-/// left out, and so is a share that is equal in all runs.
+/// How each of the usual metrics, and of those with an objective, varies from run to run. A metric of fewer than
+/// three runs is left out, and so is a share that is equal in all runs.
 pub fn baseline_noise(baseline: &Baseline) -> Vec<RunVariation> {
     let mut all = Vec::new();
     for case in &baseline.cases {

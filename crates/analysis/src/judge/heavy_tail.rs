@@ -1,6 +1,6 @@
-//! Replies whose lengths have a heavy tail. A few of them have most of the tokens, and while one is generated, every request of its
-//! batch has longer gaps. A run with few of the longest replies has shorter gaps than the server in the long run, and nothing in the run
-//! shows it.
+//! Replies whose lengths have a heavy tail. A few of them have most of the tokens, and while one is generated, every
+//! request of its batch has longer gaps. A run with few of the longest replies has shorter gaps than the server in
+//! the long run, and nothing in the run shows it.
 
 use crate::judge::assessment::Assessment;
 use crate::judge::counted::stricter;
@@ -10,15 +10,16 @@ use llmscen_core::metric::{Metric, Stat};
 
 /// Below this tail index the variance is infinite, and means converge slowly.
 const FINITE_VARIANCE: f64 = 2.0;
-/// The part of the longest replies that the index is estimated from, and the least number of them and of their different lengths.
+/// The part of the longest replies that the index is estimated from, and the least number of them and of their
+/// different lengths.
 const LONGEST_PART: usize = 10;
 const LEAST: usize = 20;
 const LEAST_LENGTHS: usize = 10;
 /// A limit on gaps must be kept with this margin.
 const MARGIN: f64 = 1.1;
 
-/// The verdict on a ceiling of gaps, or INCONCLUSIVE if it passes by less than [`MARGIN`] while lengths have a heavy tail. `judge`: the
-/// verdict with another limit.
+/// The verdict on a ceiling of gaps, or INCONCLUSIVE if it passes by less than [`MARGIN`] while lengths have a heavy
+/// tail. `judge`: the verdict with another limit.
 pub(super) fn with_margin(
     check: &Check,
     sample: &Sample,
@@ -49,14 +50,14 @@ pub(super) fn with_margin(
         return judged;
     }
     judged.undecided(format!(
-        "the lengths of the replies have a heavy tail (index {index:.1}): while a longer reply than those of this run is generated, \
-         gaps are longer. It passes at 10 % below the limit"
+        "the lengths of the replies have a heavy tail (index {index:.1}): while a longer reply \
+         than those of this run is generated, gaps are longer. It passes at 10 % below the limit"
     ))
 }
 
-/// The exponent of the Pareto distribution that the longest lengths have: Hill, "A simple general approach to inference about the tail of
-/// a distribution", Annals of Statistics 3 (1975). None with few replies, or few different lengths: a length that `max_tokens` or the
-/// dataset sets is no tail.
+/// The exponent of the Pareto distribution that the longest lengths have: Hill, "A simple general approach to
+/// inference about the tail of a distribution", Annals of Statistics 3 (1975). None with few replies, or few
+/// different lengths: a length that `max_tokens` or the dataset sets is no tail.
 fn tail_index(mut lengths: Vec<f64>) -> Option<f64> {
     lengths.sort_by(|a, b| b.total_cmp(a));
     let longest = &lengths[..lengths.len() / LONGEST_PART];

@@ -5,8 +5,8 @@ use llmscen_core::report::{CaseReport, RunVerdict};
 use llmscen_core::search::{Extent, SearchReport};
 
 /// The worst verdict of all cases: error, invalid, fail, inconclusive, pass. It is an error where no request of the run
-/// succeeded, or none of a case with scheduled requests and without a check (a stage counts with its case). A case without a
-/// check is invalid where its self-audit failed or it was never reached.
+/// succeeded, or none of a case with scheduled requests and without a check (a stage counts with its case). A case
+/// without a check is invalid where its self-audit failed or it was never reached.
 pub fn run_verdict(cases: &[CaseReport]) -> RunVerdict {
     let has_failed = |case: &CaseReport| case.counts.ok + case.counts.abandoned == 0;
     let is_unchecked = |case: &CaseReport| {
@@ -42,9 +42,10 @@ pub fn run_verdict(cases: &[CaseReport]) -> RunVerdict {
         .unwrap_or_default()
 }
 
-/// The verdict on a run of capacity searches; of a successive halving, on the search of its best candidate. It passes where each has a confirmed result, fails where the lowest load fails or a cost is too high at the result, is
-/// inconclusive where the probes did not suffice, invalid where repeated invalid probes stopped a search, and an error where no
-/// request succeeded.
+/// The verdict on a run of capacity searches; of a successive halving, on the search of its best candidate. It passes
+/// where each has a confirmed result, fails where the lowest load fails or a cost is too high at the result, is
+/// inconclusive where the probes did not suffice, invalid where repeated invalid probes stopped a search, and an
+/// error where no request succeeded.
 pub fn search_verdict(searches: &[SearchReport], cases: &[CaseReport]) -> RunVerdict {
     if cases.iter().all(|case| case.counts.ok == 0) {
         return RunVerdict::Error;
@@ -104,8 +105,8 @@ fn severity(verdict: RunVerdict) -> u8 {
     }
 }
 
-/// The exit code of a run; 130 where it was interrupted, whatever the verdict. 2 is for errors in a scenario or a command line,
-/// where there is no verdict.
+/// The exit code of a run; 130 where it was interrupted, whatever the verdict. 2 is for errors in a scenario or a
+/// command line, where there is no verdict.
 pub fn exit_code(verdict: RunVerdict, interrupted: bool) -> u8 {
     match verdict {
         _ if interrupted => 130,

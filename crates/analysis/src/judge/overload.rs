@@ -10,11 +10,12 @@ use llmscen_core::stats::design::{inflation, is_long};
 use llmscen_core::stats::long_run::{self, Arrivals, LongRun};
 use llmscen_core::stats::quantile::select_quantile;
 
-/// The share of a round that the correlation of its waits must not reach. It is less than that of [`is_long`]: with a tenth, 5 to 15 %
-/// of runs at 1.02 times the capacity would pass.
+/// The share of a round that the correlation of its waits must not reach. It is less than that of [`is_long`]: with a
+/// tenth, 5 to 15 % of runs at 1.02 times the capacity would pass.
 const MEMORY_SHARE: usize = 12;
 
-/// Whether a check passes only if requests wait little in the server's queue. Gaps between tokens do not contain the queue.
+/// Whether a check passes only if requests wait little in the server's queue. Gaps between tokens do not contain the
+/// queue.
 pub(super) fn limits_waits(check: &Check) -> bool {
     let contains_queue = |metric: Metric| {
         matches!(
@@ -33,8 +34,8 @@ pub(super) fn limits_waits(check: &Check) -> bool {
     }
 }
 
-/// Whether waits are correlated over a large part of the run, as those in a queue that grows. It looks at TTFT, or E2E where nothing was
-/// streamed: other metrics contain the lengths of replies, which hide the queue.
+/// Whether waits are correlated over a large part of the run, as those in a queue that grows. It looks at TTFT, or
+/// E2E where nothing was streamed: other metrics contain the lengths of replies, which hide the queue.
 fn has_long_memory(sample: &Sample) -> bool {
     let streamed = sample.requests.values(Metric::Ttft).next().is_some();
     let metric = if streamed { Metric::Ttft } else { Metric::E2e };
@@ -81,8 +82,8 @@ impl Queue {
     }
 }
 
-/// The share of the arrivals that the server completed, failed requests included, and ends minus arrivals per second. None with few
-/// requests, and for sessions, whose later turns arrive when the server has answered.
+/// The share of the arrivals that the server completed, failed requests included, and ends minus arrivals per second.
+/// None with few requests, and for sessions, whose later turns arrive when the server has answered.
 fn flow(sample: &Sample) -> Option<(f64, LongRun)> {
     sample.scalars.get(&Metric::RateOffered)?;
     if sample.requests.iter().any(|request| request.turn() > 0) {
@@ -99,14 +100,15 @@ fn flow(sample: &Sample) -> Option<(f64, LongRun)> {
     Some((ended / arrived, growth))
 }
 
-/// Requests of the start of a round by whose durations the server fills: at least so many, and at least this part of the round.
+/// Requests of the start of a round by whose durations the server fills: at least so many, and at least this part of
+/// the round.
 const EARLY: usize = 20;
 const EARLY_PART: usize = 10;
 /// The share of them that has ended when the server is full.
 const FILLED: f64 = 0.95;
 
-/// What arrived at a server and what it completed in a round, from the time when the server is full to the last scheduled send: before
-/// and after, ends or arrivals are missing.
+/// What arrived at a server and what it completed in a round, from the time when the server is full to the last
+/// scheduled send: before and after, ends or arrivals are missing.
 struct Flow {
     arrived: f64,
     ended: f64,

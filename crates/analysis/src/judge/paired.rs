@@ -1,4 +1,5 @@
-//! `match_rate` relative to a baseline, by the prompts that both runs have: most answers are the same, and those that changed decide.
+//! `match_rate` relative to a baseline, by the prompts that both runs have: most answers are the same, and those that
+//! changed decide.
 
 use crate::judge::assessment::Assessment;
 use crate::sample::Sample;
@@ -26,8 +27,8 @@ pub fn answers(sample: &Sample) -> Answers {
     Answers(answers)
 }
 
-/// The verdict on a limit relative to the answers of an earlier run. None if the limit is another one, if the variation between runs is
-/// known, or if the runs have few prompts in common.
+/// The verdict on a limit relative to the answers of an earlier run. None if the limit is another one, if the
+/// variation between runs is known, or if the runs have few prompts in common.
 pub(super) fn judge_answers(
     check: &Check,
     relative: &Relative,
@@ -69,7 +70,8 @@ pub(super) fn judge_answers(
     };
     let Pairs { lost, gained, .. } = pairs;
     let note = format!(
-        "of {} prompts of both runs {lost} were answered as expected in the baseline only, and {gained} in this run only",
+        "of {} prompts of both runs {lost} were answered as expected in the baseline only, and \
+        {gained} in this run only",
         pairs.len()
     );
     Some(
@@ -137,7 +139,8 @@ mod tests {
         assert_eq!(
             verdict.note.as_deref(),
             Some(
-                "of 300 prompts of both runs 18 were answered as expected in the baseline only, and 3 in this run only"
+                "of 300 prompts of both runs 18 were answered as expected in the baseline only, \
+                and 3 in this run only"
             )
         );
         // A drop that the limit tolerates.

@@ -122,7 +122,8 @@ pub(super) fn mean_units(requests: &[MeasuredRequest<'_>], metric: Metric) -> Un
     mean_of_units(requests, unit)
 }
 
-/// A throughput, the mean per-user throughput, or the cached share, over the requests that `tags` selects; None for other metrics.
+/// A throughput, the mean per-user throughput, or the cached share, over the requests that `tags` selects; None for
+/// other metrics.
 pub(super) fn throughput_units(
     requests: &[MeasuredRequest<'_>],
     metric: Metric,

@@ -70,11 +70,14 @@ pub(super) fn judge_relative(
     let undecidable = (open && need.is_none() && compared.is_undecidable()).then(|| {
         let by_requests = || {
             format!(
-                "more requests will not decide this: the uncertainty of the {} is larger than the distance to the limit",
+                "more requests will not decide this: the uncertainty of the {} is larger than the \
+                distance to the limit",
                 relative.name()
             )
         };
-        known.spread.map_or_else(by_requests, |spread| undecidable_by_one_run(spread, share))
+        known
+            .spread
+            .map_or_else(by_requests, |spread| undecidable_by_one_run(spread, share))
     });
     // No metric is negative.
     let bound = Some(worst.max(0.0)).filter(|_| worst.is_finite());
@@ -137,8 +140,9 @@ pub(super) fn undecidable_by_one_run(spread: Spread, share: bool) -> String {
     };
     match spread.of {
         Replicates::Runs => format!(
-            "one run cannot decide this: the {} runs of the baseline vary too much, a single run only shows differences above {reach}; \
-             `llmscen baseline doctor` shows how many runs are needed for less",
+            "one run cannot decide this: the {} runs of the baseline vary too much, a single run \
+             only shows differences above {reach}; `llmscen baseline doctor` shows how many runs \
+             are needed for less",
             spread.runs
         ),
         of => format!(

@@ -6,8 +6,8 @@ use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::stats::long_run::LEAST;
 use llmscen_core::stats::quantile_bound;
 
-/// The minimum number of independent requests with which a check can pass if all of them are within its limit. None where any
-/// number is enough, and for gaps between tokens, whose number is not planned.
+/// The minimum number of independent requests with which a check can pass if all of them are within its limit. None
+/// where any number is enough, and for gaps between tokens, whose number is not planned.
 pub fn required_samples(check: &Check) -> Option<u64> {
     let Confidence::Level(level) = check.confidence else {
         return None;
@@ -90,8 +90,8 @@ fn is_throughput(metric: Metric) -> bool {
     metric.is_rate() || metric == Metric::OutputTpsPerUser
 }
 
-/// The share that may break a relative limit on a share if no request of this run breaks it; None where no number of requests
-/// is enough to pass.
+/// The share that may break a relative limit on a share if no request of this run breaks it; None where no number of
+/// requests is enough to pass.
 pub(super) fn breaking_share(check: &Check, known: &ReferenceValue, factor: f64) -> Option<f64> {
     let (margin, other) = if check.op.is_ceiling() {
         (
@@ -148,7 +148,12 @@ pub fn never_passes(check: &Check) -> Option<String> {
         .n
         .map(|n| format!(" of {n} samples"))
         .unwrap_or_default();
-    bound.is_none().then(|| format!("the {to}{size} has no bound on that side at this confidence; record it with more requests"))
+    bound.is_none().then(|| {
+        format!(
+            "the {to}{size} has no bound on that side at this confidence; \
+    record it with more requests"
+        )
+    })
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ use llmscen_core::stats::distributions::t_quantile;
 /// Rounds up to which the required number is searched.
 const MAX_ROUNDS: usize = 1000;
 
-/// Confirms a verdict by the rounds, of which each is one value: a pass or a failure must also follow from their mean by
-/// Student's t, on logarithms where all values are positive and no shares. Otherwise it becomes inconclusive.
+/// Confirms a verdict by the rounds, of which each is one value: a pass or a failure must also follow from their mean
+/// by Student's t, on logarithms where all values are positive and no shares. Otherwise it becomes inconclusive.
 pub fn confirm_by_rounds(verdict: Verdict, rounds: &[Sample]) -> Verdict {
     let Verdict { check, ruling, .. } = &verdict;
     let (Confidence::Level(level), Ruling::Pass | Ruling::Fail) = (check.confidence, ruling) else {
@@ -170,7 +170,8 @@ mod tests {
             "{pass:?}"
         );
         let open = ruled(Ruling::Pass, 103.0, &logs);
-        let note = "the 3 restarted servers differ by 2.0 % (standard deviation), too much for a verdict: set rounds.count: 4";
+        let note = "the 3 restarted servers differ by 2.0 % (standard deviation), too much for a \
+        verdict: set rounds.count: 4";
         assert_eq!(
             (open.ruling, open.note.as_deref()),
             (Ruling::Inconclusive, Some(note))

@@ -28,11 +28,12 @@ use llmscen_core::units::Unit;
 pub const REJECTED: &str = "not judged: the self-audit failed";
 
 /// Servers that report cached tokens only on request.
-const NO_CACHED_TOKENS: &str = "no data: no reply reports its cached tokens (vLLM needs `--enable-prompt-tokens-details`, SGLang \
-                                `--enable-cache-report`)";
+const NO_CACHED_TOKENS: &str = "no data: no reply reports its cached tokens (vLLM needs \
+                                `--enable-prompt-tokens-details`, SGLang `--enable-cache-report`)";
 
 /// The note of a default objective that failed.
-const DEFAULT_FAILED: &str = "a default, because no objective in `slo` limits failures; `slo_defaults.error_rate` changes it";
+const DEFAULT_FAILED: &str = "a default, because no objective in `slo` limits failures; \
+`slo_defaults.error_rate` changes it";
 
 /// A quantile with a tail of at most this share should have [`TAIL_SAMPLES`] samples in it.
 const RARE_TAIL: f64 = 0.0100001;
@@ -97,8 +98,8 @@ fn assess(check: &Check, sample: &Sample, conditions: &Conditions) -> Assessment
     }
 }
 
-/// Requests whose value is unknown: replies of reasoning alone, if the check is on the time to their answer, and replies without a pace,
-/// if it is on a goodput that limits it.
+/// Requests whose value is unknown: replies of reasoning alone, if the check is on the time to their answer, and
+/// replies without a pace, if it is on a goodput that limits it.
 fn unmeasured(check: &Check, sample: &Sample) -> usize {
     let requests = sample.requests.iter();
     match &check.subject {
@@ -116,8 +117,9 @@ fn unmeasured(check: &Check, sample: &Sample) -> usize {
     }
 }
 
-/// Replies that ended within their reasoning would have answered later, at an unknown time, and those without a pace may be good or not.
-/// The ruling stands where it is the same with and without them, whatever they are; otherwise the limit is not measured.
+/// Replies that ended within their reasoning would have answered later, at an unknown time, and those without a pace
+/// may be good or not. The ruling stands where it is the same with and without them, whatever they are; otherwise the
+/// limit is not measured.
 fn assess_with_unmeasured(
     check: &Check,
     sample: &Sample,
@@ -303,8 +305,8 @@ fn few_samples_note(check: &Check, judged: &Assessment) -> Option<String> {
     })
 }
 
-/// Whether a fixed number of users bounds the queue that correlates the samples of a check. It bounds neither the batch steps
-/// that correlate gaps, nor failures.
+/// Whether a fixed number of users bounds the queue that correlates the samples of a check. It bounds neither the
+/// batch steps that correlate gaps, nor failures.
 fn has_bounded_queue(check: &Check, sample: &Sample) -> bool {
     let is_per_gap =
         matches!(&check.subject, Subject::Metric { metric, .. } if metric.per() == Scope::Gap);
@@ -318,8 +320,8 @@ fn has_bounded_queue(check: &Check, sample: &Sample) -> bool {
                 .all(|request| request.ok() || request.left()))
 }
 
-/// Whether the correlation time of an open loop's queue is a small part of the run. The requests above the median show that better
-/// than the few above a high quantile.
+/// Whether the correlation time of an open loop's queue is a small part of the run. The requests above the median
+/// show that better than the few above a high quantile.
 fn has_short_memory(check: &Check, sample: &Sample, evidence: &Evidence, level: f64) -> bool {
     let Evidence::Values(values, _) = evidence else {
         return false;
@@ -351,8 +353,8 @@ fn strict_hits(check: &Check, sample: &Sample, margin: f64) -> Option<u64> {
     (!check.op.is_ceiling()).then(hits)
 }
 
-/// Judges a value of which a server's histogram only gives a bound: decided where every possible value gives the same ruling.
-/// `n`: the histogram's count.
+/// Judges a value of which a server's histogram only gives a bound: decided where every possible value gives the same
+/// ruling. `n`: the histogram's count.
 fn judge_histogram_bound(check: &Check, seen: StatValue, n: u64) -> Assessment {
     let (ruling, bucket) = match seen {
         StatValue::Value(value) => {
@@ -504,8 +506,8 @@ impl Conditions {
 
 // Cases that were not measured completely.
 
-/// The verdicts as inconclusive because of `why`, whatever the self-audit found; values are kept. A measured startup time keeps
-/// its verdict. `has_success`: a request succeeded.
+/// The verdicts as inconclusive because of `why`, whatever the self-audit found; values are kept. A measured startup
+/// time keeps its verdict. `has_success`: a request succeeded.
 pub fn unmeasured_verdicts(verdicts: Vec<Verdict>, has_success: bool, why: &str) -> Vec<Verdict> {
     let brief = why.split(": ").next().unwrap_or(why);
     let note = match has_success {
@@ -536,8 +538,8 @@ fn is_about_startup(check: &Check) -> bool {
     )
 }
 
-/// The verdicts of an aborted case: the check that aborted it fails, and the others are inconclusive, since their tests assume a
-/// planned number of requests. What the self-audit rejected stays invalid.
+/// The verdicts of an aborted case: the check that aborted it fails, and the others are inconclusive, since their
+/// tests assume a planned number of requests. What the self-audit rejected stays invalid.
 pub fn aborted_verdicts(verdicts: Vec<Verdict>, aborted: &Aborted) -> Vec<Verdict> {
     let decided = |(index, verdict): (usize, Verdict)| match verdict.ruling {
         Ruling::Invalid => verdict,

@@ -65,8 +65,8 @@ fn values(samples: &[Sample; 3], metric: Metric) -> [f64; 3] {
 
 #[test]
 fn every_metric_has_its_exact_ends() {
-    // The first chunk is read after a stall of 3 ms and 10 ms into one of 20 ms, the first token after that one, the end after one
-    // of 8 ms, and the request left after one of 2 ms.
+    // The first chunk is read after a stall of 3 ms and 10 ms into one of 20 ms, the first token after that one, the
+    // end after one of 8 ms, and the request left after one of 2 ms.
     let samples = ends(
         &request(),
         &[&[(2, 4), (37, 40), (30, 50), (92, 100)]],

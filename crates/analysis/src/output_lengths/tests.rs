@@ -66,8 +66,8 @@ fn short_replies_are_noted_above_five_percent() {
     assert_eq!(
         notes(&replies(6, 100), &exact),
         [
-            "6 of 100 replies have fewer output tokens than requested: 4.0 of 64.0 on average. Their finish reasons are `stop` (6). \
-             The server may ignore `ignore_eos`."
+            "6 of 100 replies have fewer output tokens than requested: 4.0 of 64.0 on average. \
+             Their finish reasons are `stop` (6). The server may ignore `ignore_eos`."
         ]
     );
     let found = lengths(&replies(6, 100), &exact).unwrap();
@@ -124,8 +124,8 @@ fn replies_that_end_for_their_length_before_the_limit_are_noted() {
     assert_eq!(
         notes(&cut, &free),
         [
-            "1 of 3 replies ended for their length well before `max_tokens`: at 20.0 of 64.0 tokens on average. The server has \
-             another limit, such as its context length."
+            "1 of 3 replies ended for their length well before `max_tokens`: at 20.0 of 64.0 \
+             tokens on average. The server has another limit, such as its context length."
         ]
     );
     // Servers may omit the last token, and use other words.

@@ -60,7 +60,8 @@ mod scalars {
             ),
             (Some(17.5), Some(92.5))
         );
-        // Steady from the first end, at 200 ms, until a user finds nothing more to send, at 382: too short, so the whole run counts.
+        // Steady from the first end, at 200 ms, until a user finds nothing more to send, at 382: too short, so the
+        // whole run counts.
         assert_eq!(
             (of(Metric::ThroughputWindow), of(Metric::RequestThroughput)),
             (Some(0.4), Some(7.5))
@@ -314,7 +315,8 @@ mod hardware {
 
     #[test]
     fn energy_is_power_over_the_window_by_the_tokens_of_it() {
-        // The window is from 0 to 2 s; 100 W at −1 s, 300 W at 1 s and 3 s: 200 to 300 W in the first second, 300 W in the next.
+        // The window is from 0 to 2 s; 100 W at −1 s, 300 W at 1 s and 3 s: 200 to 300 W in the first second, 300 W
+        // in the next.
         let power = |at_s: i64, value: f64| TelemetrySample {
             at_ns: at_s * 1_000_000_000,
             source: Source::Nvml,

@@ -233,7 +233,8 @@ mod sending {
 
     #[test]
     fn sessions_count_from_the_first_complete_one() {
-        // One user, ten sessions of two turns of a second each: the first ends after two seconds, its first turn after one.
+        // One user, ten sessions of two turns of a second each: the first ends after two seconds, its first turn
+        // after one.
         let turn = |k: u64| Outcome {
             seq: k / 2,
             turn: (k % 2) as u32,
@@ -260,12 +261,14 @@ mod sending {
         assert_eq!(seen.sessions_window.whole, Some(whole));
         assert_eq!(seen.requests_window.whole, None);
         assert_eq!(seen.scalars[&Metric::SessionThroughput], 3.0 / 6.0);
-        let words = "Sessions per hour are over the whole run, start and drain included. Sending was steady for 2.0 mean durations of a \
-                     session, and 3 are required: measure for longer; users need at least 10 sessions each.";
+        let words = "Sessions per hour are over the whole run, start and drain included. Sending \
+                     was steady for 2.0 mean durations of a session, and 3 are required: measure \
+                     for longer; users need at least 10 sessions each.";
         assert_eq!(window_notes(&seen), [words]);
     }
 
-    /// A closed loop of requests with these durations in milliseconds; where `refused`, every third is refused within one.
+    /// A closed loop of requests with these durations in milliseconds; where `refused`, every third is refused within
+    /// one.
     fn closed_loop(users: usize, durations: &[u64], refused: bool) -> Vec<Outcome> {
         let mut free = vec![0; users];
         let send = |(k, took): (usize, &u64)| {
@@ -369,8 +372,8 @@ mod sending {
             ))
         };
         assert_eq!(actual(6020), [""; 0]);
-        let words = "The drain took 0.500 s after sending stopped, 7.7 % of the run. Throughputs exclude it; the metrics \
-                     `…_with_drain` include it.";
+        let words = "The drain took 0.500 s after sending stopped, 7.7 % of the run. Throughputs \
+                     exclude it; the metrics `…_with_drain` include it.";
         assert_eq!(actual(6500), [words]);
     }
 

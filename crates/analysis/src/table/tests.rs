@@ -225,8 +225,8 @@ mod stage_slice {
             ),
             (4, 3, 1, 0)
         );
-        // From 100 ms to the last end, that of the dropped row's own stamp: two in flight from 100 to 130 and from 133 to
-        // 150, the one of the first stage among them.
+        // From 100 ms to the last end, that of the dropped row's own stamp: two in flight from 100 to 130 and from
+        // 133 to 150, the one of the first stage among them.
         assert_eq!(
             (
                 second.scalars[&Metric::ConcurrencyMax],

@@ -36,7 +36,8 @@ pub(super) fn stat(
             Ok(add(sum, increase))
         })
         .ok_or("no sample was read")??;
-    let note = "covers only the span between the first and the last sample: there is none before, or none after, the measured window";
+    let note = "covers only the span between the first and the last sample: there is none before, \
+    or none after, the measured window";
     let mean = total
         .sum
         .filter(|_| total.count > 0.0)

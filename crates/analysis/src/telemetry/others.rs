@@ -27,9 +27,9 @@ pub(super) struct Totals {
 /// The first reading of a name, and all its times and values.
 type NamedValues<'a> = (&'a TelemetrySample, Vec<(i64, f64)>);
 
-/// Gauges, and counters that increased, by name with labels. A value lasts until the next one, so the mean is weighted by time; a
-/// deviation or quantile of values that are recorded on change has no meaning. Histogram buckets, `_info` and `_created` values
-/// are left out.
+/// Gauges, and counters that increased, by name with labels. A value lasts until the next one, so the mean is
+/// weighted by time; a deviation or quantile of values that are recorded on change has no meaning. Histogram buckets,
+/// `_info` and `_created` values are left out.
 pub(super) fn others(rounds: &[RoundTelemetry<'_>]) -> BTreeMap<String, OtherStat> {
     let mut totals: BTreeMap<String, Totals> = BTreeMap::new();
     for round in rounds {
@@ -218,8 +218,8 @@ fn is_counter(name: &str, names: &BTreeSet<&str>) -> bool {
             .is_some_and(both)
 }
 
-/// From the first to the last scrape of a source in the window, by its signals, which are recorded at every scrape; the whole window
-/// for a source without signals. None without a scrape in it.
+/// From the first to the last scrape of a source in the window, by its signals, which are recorded at every scrape;
+/// the whole window for a source without signals. None without a scrape in it.
 fn read_span(round: &RoundTelemetry<'_>, source: Source) -> Option<Span> {
     let window = round.window;
     let is_signal = |reading: &&TelemetrySample| {

@@ -706,10 +706,12 @@ fn a_large_file_is_small() {
 
 proptest! {
     #[test]
-    fn the_order_of_the_rows_changes_nothing(values in proptest::collection::vec(0.0f64..100.0, 12), seed in any::<u64>()) {
+    fn the_order_of_the_rows_changes_nothing(values in proptest::collection::vec(0.0f64..100.0, 12),
+        seed in any::<u64>()) {
         let mut readings: Vec<TelemetrySample> = values.iter().enumerate().flat_map(|(k, &value)| {
             let at = 5 * k as i64;
-            [server(at, Signal::ServerWaiting, "", value), server(at, Signal::ServerOutputTps, "", value), gpu(at, Signal::GpuPower, 0, value),
+            [server(at, Signal::ServerWaiting, "", value), server(at, Signal::ServerOutputTps, "",
+                value), gpu(at, Signal::GpuPower, 0, value),
              gpu(at, Signal::GpuPower, 1, value), actual(at, Source::Prometheus, "own", ("", None), value)]
         }).collect();
         let straight = over(readings.clone());

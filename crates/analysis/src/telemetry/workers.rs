@@ -15,8 +15,8 @@ const ENGINE_LABELS: [&str; 3] = ["engine", "dp_rank", "worker_id"];
 /// The end of the names of the counters of generated tokens.
 const GENERATED: &str = "generation_tokens_total";
 
-/// The tokens that one engine generated from the start of the measured windows on: an engine of a server, or a worker whose page
-/// does not distinguish engines.
+/// The tokens that one engine generated from the start of the measured windows on: an engine of a server, or a worker
+/// whose page does not distinguish engines.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EngineTokens {
     /// Its role.
@@ -85,9 +85,9 @@ fn engine(labels: &str) -> Option<String> {
     Some(pair.replace('"', ""))
 }
 
-/// The increases of counters of metrics pages from the start of the measured windows on, added by key; `key` is None for readings
-/// that do not count. The increase is None if a page was not read until the end of a window: a page that does not answer is no
-/// idle worker.
+/// The increases of counters of metrics pages from the start of the measured windows on, added by key; `key` is None
+/// for readings that do not count. The increase is None if a page was not read until the end of a window: a page that
+/// does not answer is no idle worker.
 fn increases<'a, K: Ord>(
     rounds: &[RoundTelemetry<'a>],
     key: impl Fn(&'a TelemetrySample) -> Option<K>,
@@ -301,7 +301,8 @@ pub(super) fn summarize_roles(
     names.map(report).collect()
 }
 
-/// Maximum ÷ mean of the tokens of workers or endpoints. None for a single one, if the tokens of one are unknown, or if none has any.
+/// Maximum ÷ mean of the tokens of workers or endpoints. None for a single one, if the tokens of one are unknown, or
+/// if none has any.
 pub(crate) fn imbalance(tokens: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     let tokens: Vec<f64> = tokens.collect::<Option<_>>()?;
     let mean = moments::mean(&tokens).filter(|mean| tokens.len() > 1 && *mean > 0.0)?;

@@ -30,7 +30,8 @@ pub(super) async fn connect(host: &str, port: u16) -> Result<TcpStream, Failure>
         .map_err(|errors| failed(errors.join("; ")))
 }
 
-/// Connects to the first address that accepts, starting attempts with a delay between them; or returns the error of each.
+/// Connects to the first address that accepts, starting attempts with a delay between them; or returns the error of
+/// each.
 async fn connect_any(addresses: Vec<SocketAddr>) -> Result<TcpStream, Vec<String>> {
     if let [address] = addresses[..] {
         // No race is needed, and a burst of connections needs no task and timer each.
@@ -59,7 +60,8 @@ async fn connect_any(addresses: Vec<SocketAddr>) -> Result<TcpStream, Vec<String
     }
 }
 
-/// IPv6 and IPv4 in turn, in the resolver's order (RFC 8305, section 4), so that one broken family does not delay the other.
+/// IPv6 and IPv4 in turn, in the resolver's order (RFC 8305, section 4), so that one broken family does not delay the
+/// other.
 fn interleave_families(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let v6_first = addresses.first().is_some_and(SocketAddr::is_ipv6);
     let (preferred, other): (Vec<_>, Vec<_>) = addresses
@@ -79,7 +81,8 @@ async fn connect_address(address: SocketAddr) -> Result<TcpStream, String> {
     opened.map_err(|error| format!("{address}: {}", describe_io_error(&error)))
 }
 
-/// An I/O error without its number. Shortages of this machine have messages of their own, since the server is not at fault.
+/// An I/O error without its number. Shortages of this machine have messages of their own, since the server is not at
+/// fault.
 fn describe_io_error(error: &io::Error) -> String {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::MFILE | Errno::NFILE) => return Failure::NO_FILES.into(),

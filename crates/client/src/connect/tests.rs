@@ -111,8 +111,8 @@ async fn a_proxy_that_refuses_and_keeps_the_connection_is_not_waited_for() {
     let (dialled, _socket) = tokio::join!(dialling, answer);
     let failure = dialled.expect("the refusal ends the wait").err().unwrap();
     let message = format!(
-        "the proxy http://{proxy} (from HTTPS_PROXY) refused CONNECT llm.example:443 with status 407 Proxy Authentication \
-         Required; set NO_PROXY to connect directly"
+        "the proxy http://{proxy} (from HTTPS_PROXY) refused CONNECT llm.example:443 with status \
+         407 Proxy Authentication Required; set NO_PROXY to connect directly"
     );
     assert_eq!(
         (failure.kind, failure.message),
@@ -131,7 +131,8 @@ fn describe(why: CertificateError) -> String {
 #[test]
 fn a_server_that_closes_the_connection_is_named() {
     let error = io::Error::new(io::ErrorKind::UnexpectedEof, "tls handshake eof");
-    let expected = "h.example:443 closed the connection during the TLS handshake: if it does not support TLS, use http://";
+    let expected = "h.example:443 closed the connection during the TLS handshake: if it does not \
+    support TLS, use http://";
     assert_eq!(
         describe_handshake_error(&error, "h.example", "h.example:443"),
         expected
@@ -162,7 +163,8 @@ fn refused_certificates_have_a_reason_and_a_remedy() {
             presented,
         })
     };
-    let other = "the certificate of h.example names a.example, *.b.example, not h.example: use a name of the certificate in target.url";
+    let other = "the certificate of h.example names a.example, *.b.example, not h.example: use a \
+    name of the certificate in target.url";
     assert_eq!(
         presenting(&["DnsName(\"a.example\")", "*.b.example"]),
         other

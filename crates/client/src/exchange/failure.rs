@@ -19,8 +19,8 @@ pub(super) struct NoResponse {
     pub resend: bool,
 }
 
-/// Classifies a request on `lease` without a response head. `last_read`: when its connection had last received bytes of a
-/// response before the request.
+/// Classifies a request on `lease` without a response head. `last_read`: when its connection had last received bytes
+/// of a response before the request.
 pub(super) fn classify_no_response(
     lease: &Lease,
     last_read: Nanos,

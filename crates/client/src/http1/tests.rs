@@ -18,8 +18,8 @@ fn request(body: &'static [u8]) -> Request<Bytes> {
         .unwrap()
 }
 
-/// The status and body of a response that arrives in pieces of `step` bytes, or the error; and whether another request may
-/// follow.
+/// The status and body of a response that arrives in pieces of `step` bytes, or the error; and whether another
+/// request may follow.
 async fn exchange(bytes: &[u8], step: usize) -> (Result<(u16, String), String>, bool) {
     let (mut server, mut client) = pair();
     let serve = async {

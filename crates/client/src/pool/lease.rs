@@ -247,8 +247,8 @@ impl Lease {
     }
 }
 
-/// Requests that share a connection at most, even if the server allows more: too many streams per read blur their timestamps,
-/// and RFC 9113 (section 6.5.2) recommends that servers allow at least 100.
+/// Requests that share a connection at most, even if the server allows more: too many streams per read blur their
+/// timestamps, and RFC 9113 (section 6.5.2) recommends that servers allow at least 100.
 pub const STREAMS: usize = 100;
 /// Flow-control windows: more than any response sends per round trip, so that no stream waits for a window update.
 const STREAM_WINDOW: u32 = 8 << 20;
@@ -289,8 +289,8 @@ pub(super) struct Http2Driver {
 }
 
 impl SharedConnection {
-    /// Starts HTTP/2 on a new connection, driven by a separate task. `on_settings` is called when the server's settings arrive
-    /// or the connection ends without them.
+    /// Starts HTTP/2 on a new connection, driven by a separate task. `on_settings` is called when the server's
+    /// settings arrive or the connection ends without them.
     pub async fn start(
         open: OpenConnection,
         number: u64,

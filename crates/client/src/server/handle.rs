@@ -207,8 +207,8 @@ impl Server {
         hook();
     }
 
-    /// Stops the server and its descendants: SIGTERM first, SIGKILL after the grace time or once `hurry` returns true. Returns
-    /// the processes that survived SIGKILL.
+    /// Stops the server and its descendants: SIGTERM first, SIGKILL after the grace time or once `hurry` returns
+    /// true. Returns the processes that survived SIGKILL.
     pub fn stop(mut self, hurry: &dyn Fn() -> bool) -> Vec<u32> {
         self.finish(hurry)
     }
@@ -283,8 +283,8 @@ fn receive_events(events: ChildStdout, shared: &Shared) {
     shared.update(|state| state.finished = true);
 }
 
-/// Stops a server and its descendants without the supervisor; orphaned descendants are not found. Returns the processes that are
-/// left.
+/// Stops a server and its descendants without the supervisor; orphaned descendants are not found. Returns the
+/// processes that are left.
 fn stop_without_supervisor(pid: u32, grace: Duration) -> Vec<u32> {
     let Some(group) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
         return Vec::new();

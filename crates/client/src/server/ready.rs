@@ -136,7 +136,8 @@ pub async fn wait_until_ready(
     let result = tokio::select! {
         biased;
         ended = server.exited() => Err(NotReady::Ended(ended)),
-        times = timeout(probe.timeout.saturating_sub(server.asked.elapsed()), both) => times.map_err(|_| NotReady::Timeout(String::new())),
+        times = timeout(probe.timeout.saturating_sub(server.asked.elapsed()),
+            both) => times.map_err(|_| NotReady::Timeout(String::new())),
     };
     Ok(result.map_err(|why| {
         if let NotReady::Timeout(_) = why {

@@ -1,5 +1,5 @@
-//! The supervisor (`llmscen guard`): the process between llmscen and a managed server. It stops the server when llmscen ends,
-//! for whatever reason.
+//! The supervisor (`llmscen guard`): the process between llmscen and a managed server. It stops the server when
+//! llmscen ends, for whatever reason.
 
 use super::{KILL_WAIT, ServerCommand, SupervisorEvent, monotonic_ns};
 use rustix::process::{
@@ -29,8 +29,8 @@ enum Input {
     NoChildren,
 }
 
-/// Supervises one server: reads its [`ServerCommand`] from `input`, reports events on `output`, and stops it on request or when `input`
-/// ends.
+/// Supervises one server: reads its [`ServerCommand`] from `input`, reports events on `output`, and stops it on
+/// request or when `input` ends.
 ///
 /// # Errors
 /// There is no valid order, or no thread can be started.

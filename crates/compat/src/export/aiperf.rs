@@ -1,7 +1,8 @@
-//! The files of `aiperf profile`: profile_export_aiperf.json (schema 1.4), profile_export_aiperf.csv, profile_export.jsonl.
+//! The files of `aiperf profile`: profile_export_aiperf.json (schema 1.4), profile_export_aiperf.csv,
+//! profile_export.jsonl.
 //!
-//! Latencies start at the actual send time and end at the last token. Quantiles are interpolated linearly, standard deviations are those
-//! of a population.
+//! Latencies start at the actual send time and end at the last token. Quantiles are interpolated linearly, standard
+//! deviations are those of a population.
 
 use crate::export::ExportError;
 use crate::export::measured::SortedValues;
@@ -121,7 +122,10 @@ fn figure_json(figure: &Tagged) -> Value {
 
 /// Failures by kind and message.
 fn error_summary(case: &Measured<'_>) -> Vec<Value> {
-    let one = |failure: &llmscen_core::report::FailureExample| json!({ "error_details": { "type": failure.kind.name(), "message": failure.message }, "count": failure.count });
+    let one = |failure: &llmscen_core::report::FailureExample| {
+        let details = json!({ "type": failure.kind.name(), "message": failure.message });
+        json!({ "error_details": details, "count": failure.count })
+    };
     case.report.failures.iter().map(one).collect()
 }
 
@@ -555,7 +559,8 @@ mod tests {
         let (distributions, single) = text.split_once("\r\n\r\n").unwrap();
         let head = "Metric,avg,min,max,sum,p1,p5,p10,p25,p50,p75,p90,p95,p99,std";
         assert_eq!(distributions.lines().next(), Some(head));
-        let ttft = "Time to First Token (ms),70.00,40.00,100.00,280.00,40.30,41.50,43.00,47.50,70.00,92.50,97.00,98.50,99.70,25.50";
+        let ttft = "Time to First Token \
+        (ms),70.00,40.00,100.00,280.00,40.30,41.50,43.00,47.50,70.00,92.50,97.00,98.50,99.70,25.50";
         assert!(
             distributions.lines().any(|line| line == ttft),
             "{distributions}"

@@ -1,7 +1,8 @@
 //! The files of `evalscope perf`: benchmark_summary.json and benchmark_percentile.json.
 //!
-//! EvalScope renamed its keys in 2026 (`Average latency (s)` became `Avg Latency (s)`, `TTFT (s)` became `TTFT (ms)`). The files have
-//! both names, so that older and newer dashboards can read them. Quantiles are by nearest rank.
+//! EvalScope renamed its keys in 2026 (`Average latency (s)` became `Avg Latency (s)`, `TTFT (s)` became `TTFT
+//! (ms)`). The files have both names, so that older and newer dashboards can read them. Quantiles are by nearest
+//! rank.
 
 use crate::export::ExportError;
 use crate::export::measured::{SortedValues, rounded};
@@ -54,8 +55,8 @@ fn file(folder: &str, name: &str, value: &Value) -> Result<File, ExportError> {
     })
 }
 
-/// `NAME/parallel_16_number_500` or `NAME/rate_8.0_number_500`, the folder names that EvalScope expects. NAME is the model with the
-/// other swept values.
+/// `NAME/parallel_16_number_500` or `NAME/rate_8.0_number_500`, the folder names that EvalScope expects. NAME is the
+/// model with the other swept values.
 fn folder(case: &Measured<'_>) -> String {
     let is_in_name = |path: &str| {
         matches!(
@@ -98,7 +99,8 @@ fn tpots(case: &Measured<'_>) -> Vec<f64> {
         .collect()
 }
 
-/// The values under their new and old keys; old keys have seconds where new ones have milliseconds. Missing values are absent.
+/// The values under their new and old keys; old keys have seconds where new ones have milliseconds. Missing values
+/// are absent.
 #[derive(Default)]
 struct Summary {
     new_keys: Map<String, Value>,

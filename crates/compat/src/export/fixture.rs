@@ -41,8 +41,8 @@ fn request(seq: u64, timeline: Timeline) -> Outcome {
     }
 }
 
-/// A stream scheduled 1 ms before it is sent, with a token at each of these milliseconds and 10 prompt tokens. It ends 2 ms after the
-/// last token.
+/// A stream scheduled 1 ms before it is sent, with a token at each of these milliseconds and 10 prompt tokens. It
+/// ends 2 ms after the last token.
 fn stream(seq: u64, sent: u64, tokens: &[u64]) -> Outcome {
     let end = ms(tokens[tokens.len() - 1] + 2);
     let tokens: Vec<Nanos> = tokens.iter().copied().map(ms).collect();

@@ -1,4 +1,5 @@
-//! The files of `guidellm benchmark`: benchmarks.json (report version 2) and benchmarks.csv, with one benchmark per case.
+//! The files of `guidellm benchmark`: benchmarks.json (report version 2) and benchmarks.csv, with one benchmark per
+//! case.
 
 mod distribution;
 mod metrics;

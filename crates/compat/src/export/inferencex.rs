@@ -1,7 +1,7 @@
 //! The aggregate file `agg_*.json` of InferenceX (formerly InferenceMAX), after its utils/process_result.py of 2026.
 //!
-//! That script divides the values of `vllm bench serve` by the GPUs, converts times to seconds, and adds the interactivity
-//! 1000 / TPOT. What it takes from the environment of a job is read from the scenario, or absent.
+//! That script divides the values of `vllm bench serve` by the GPUs, converts times to seconds, and adds the
+//! interactivity 1000 / TPOT. What it takes from the environment of a job is read from the scenario, or absent.
 
 use crate::export::ExportError;
 use crate::export::vllm::summary;

@@ -97,7 +97,8 @@ fn load(case: &Measured<'_>) -> Option<Value> {
     }))
 }
 
-/// A length; None where the rows of the dataset define it. Distributions that the format has no name for have their mean.
+/// A length; None where the rows of the dataset define it. Distributions that the format has no name for have their
+/// mean.
 fn length(length: &Quantity) -> Option<Value> {
     let Quantity::Drawn(drawn) = length else {
         return None;

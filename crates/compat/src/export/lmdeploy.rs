@@ -206,8 +206,8 @@ impl CaseValues {
     }
 }
 
-/// The latencies of the tokens after the first in seconds, ascending, as the scripts count them: of tokens that arrive together the
-/// first has the full gap, the others have 0.
+/// The latencies of the tokens after the first in seconds, ascending, as the scripts count them: of tokens that
+/// arrive together the first has the full gap, the others have 0.
 fn token_latencies(case: &Measured<'_>) -> Vec<f64> {
     let mut all = Vec::new();
     for row in case.ok().filter(|row| row.first_token().is_some()) {
@@ -232,15 +232,12 @@ mod tests {
         let known = [
             (
                 "1/profile_generation.csv",
-                "batch,prompt_tokens,completion_tokens,1st_token_latency(min)(s),1st_token_latency(max)(s),\
-                 1st_token_latency(ave)(s),percentile50(s),percentile75(s),percentile95(s),percentile99(s),throughput(token/s),\
-                 mem_per_proc(GB),mem_per_gpu(GB)\r\n2,10,2.5,0.040,0.100,0.070,0.020,0.030,0.060,0.060,5.000,-,-\r\n",
+                "batch,prompt_tokens,completion_tokens,1st_token_latency(min)(s),1st_token_latency(max)(s),1st_token_latency(ave)(s),percentile50(s),percentile75(s),percentile95(s),percentile99(s),throughput(token/s),mem_per_proc(GB),mem_per_gpu(GB)\r\n2,10,2.5,0.040,0.100,0.070,0.020,0.030,0.060,0.060,5.000,-,-\r\n",
             ),
             (
                 "2/profile_generation.csv",
-                "batch,prompt_tokens,completion_tokens,throughput(total tok/s),throughput(out tok/s),mem(GB),FTL(ave)(s),\
-                 FTL(min)(s),FTL(max)(s),50%(s),75%(s),95%(s),99%(s)\r\n\
-                 2,10,2.5,25.000,5.000,-,0.070,0.040,0.100,0.020,0.030,0.060,0.060\r\n",
+                "batch,prompt_tokens,completion_tokens,throughput(total tok/s),throughput(out \
+                 tok/s),mem(GB),FTL(ave)(s),FTL(min)(s),FTL(max)(s),50%(s),75%(s),95%(s),99%(s)\r\n2,10,2.5,25.000,5.000,-,0.070,0.040,0.100,0.020,0.030,0.060,0.060\r\n",
             ),
             (
                 "2/profile_throughput.csv",
@@ -250,8 +247,9 @@ mod tests {
             ),
             (
                 "2/profile_restful_api.csv",
-                "batch,num_prompts,RPS,RPM,FTL(ave)(s),FTL(min)(s),FTL(max)(s),throughput(out tok/s),throughput(total tok/s)\r\n\
-                 2,6,2.000,120.000,0.070,0.040,0.100,5.000,25.000\r\n",
+                "batch,num_prompts,RPS,RPM,FTL(ave)(s),FTL(min)(s),FTL(max)(s),throughput(out \
+                 tok/s),throughput(total \
+                 tok/s)\r\n2,6,2.000,120.000,0.070,0.040,0.100,5.000,25.000\r\n",
             ),
             (
                 "3/profile_throughput.csv",

@@ -72,8 +72,8 @@ impl Measured<'_> {
         )
     }
 
-    /// The measured window of all rounds in seconds: from the first scheduled send time to the last end, including the drain as in other
-    /// tools.
+    /// The measured window of all rounds in seconds: from the first scheduled send time to the last end, including
+    /// the drain as in other tools.
     pub(super) fn window(&self) -> Option<f64> {
         self.report.scalars.get(&Metric::Window).copied()
     }
@@ -167,7 +167,8 @@ impl Measured<'_> {
     }
 }
 
-/// Values in ascending order, with the statistics of numpy: linear quantiles and the standard deviation of a population.
+/// Values in ascending order, with the statistics of numpy: linear quantiles and the standard deviation of a
+/// population.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct SortedValues(Vec<f64>);
 

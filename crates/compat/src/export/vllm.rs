@@ -1,6 +1,7 @@
 //! The file of `vllm bench serve --save-result --save-detailed` (vllm/benchmarks/serve.py).
 //!
-//! Latencies start at the actual send time. Quantiles are interpolated linearly, standard deviations are those of a population.
+//! Latencies start at the actual send time. Quantiles are interpolated linearly, standard deviations are those of a
+//! population.
 
 use crate::export::ExportError;
 use crate::export::measured::{SortedValues, secs};

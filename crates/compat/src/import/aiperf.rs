@@ -325,18 +325,27 @@ fn limits(draft: &mut Draft) -> Result<(), ImportError> {
             Some(("time_to_first_token" | "ttft", value)) => format!("ttft <= {value}ms"),
             Some(("inter_token_latency" | "itl", value)) => format!("tpot <= {value}ms"),
             Some(("request_latency", value)) => format!("e2e <= {value}ms"),
-            Some(("output_token_throughput_per_user", value)) => format!("decode_tps >= {value} tok/s"),
-            _ => return Err(draft.invalid(
-                "--goodput",
-                &pair,
-                "METRIC:VALUE of time_to_first_token, inter_token_latency, request_latency or output_token_throughput_per_user",
-            )),
+            Some(("output_token_throughput_per_user", value)) => {
+                format!("decode_tps >= {value} tok/s")
+            }
+            _ => {
+                return Err(draft.invalid(
+                    "--goodput",
+                    &pair,
+                    "METRIC:VALUE of time_to_first_token, inter_token_latency, request_latency or \
+                output_token_throughput_per_user",
+                ));
+            }
         });
     }
     if !limits.is_empty() {
         draft.add_limit(format!("goodput({}) >= 0%", limits.join(", ")));
         draft.account("--goodput", &["slo"]);
-        draft.note("--goodput", "AIPerf requires no share: raise the 0 % to make it a gate; its inter_token_latency is TPOT");
+        draft.note(
+            "--goodput",
+            "AIPerf requires no share: raise the 0 % to make it a gate; its \
+        inter_token_latency is TPOT",
+        );
     }
     for (flag, metric) in [
         ("--ttft-sla-ms", "ttft.p99"),

@@ -30,7 +30,8 @@ pub(super) fn target(draft: &mut Draft) -> Result<(), ImportError> {
             return Err(draft.invalid(
                 "--backend",
                 other,
-                "sglang, sglang-oai, vllm or lmdeploy, their -chat forms, or an -embedding form; use others as `api: custom`",
+                "sglang, sglang-oai, vllm or lmdeploy, their -chat forms, or an -embedding form; \
+                use others as `api: custom`",
             ));
         }
     };
@@ -98,7 +99,8 @@ pub(super) fn dataset(
             return Err(draft.invalid(
                 "--dataset-name",
                 other,
-                "sharegpt, random, random-ids, custom, openai, image, generated-shared-prefix or mooncake; use other datasets as a file with `kind: rows`",
+                "sharegpt, random, random-ids, custom, openai, image, generated-shared-prefix or \
+                mooncake; use other datasets as a file with `kind: rows`",
             ));
         }
     };

@@ -1,4 +1,5 @@
-//! The fields within one option or one field: a JSON object, or `KEY=VALUE,…`. What a translation does not take is named.
+//! The fields within one option or one field: a JSON object, or `KEY=VALUE,…`. What a translation does not take is
+//! named.
 
 use crate::import::draft::Draft;
 use crate::import::flags::ImportError;

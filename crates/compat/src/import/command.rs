@@ -111,8 +111,8 @@ impl Invocation {
     }
 }
 
-/// Finds the command in `[NAME=VALUE …] [python3 [-m]] [TOOL] [COMMAND] FLAGS`. A single argument with spaces is split as a
-/// shell does, line continuations included.
+/// Finds the command in `[NAME=VALUE …] [python3 [-m]] [TOOL] [COMMAND] FLAGS`. A single argument with spaces is
+/// split as a shell does, line continuations included.
 pub(super) fn recognize(
     tool: &'static ToolSpec,
     args: &[String],

@@ -743,7 +743,8 @@ pub(super) fn bounded(mut length: Value, min: Option<f64>, max: Option<f64>) -> 
     length
 }
 
-/// The length of two parts. Of two distributions, the sum has the family of the first, and the mean and the standard deviation of the sum.
+/// The length of two parts. Of two distributions, the sum has the family of the first, and the mean and the standard
+/// deviation of the sum.
 pub(super) fn sum(first: Value, second: &Value) -> Value {
     let add = |value: &mut Value, more: f64| {
         if let Some(own) = value.as_f64() {

@@ -248,7 +248,8 @@ fn managed(draft: &mut Draft) -> Result<(), ImportError> {
     draft.note("--url", "the run starts a server, at --port");
     draft.set(
         "target/server",
-        json!({ "preset": "vllm", "args": { "max_model_len": 32768, "gpu_memory_utilization": 0.9, "trust_remote_code": true } }),
+        json!({ "preset": "vllm", "args": { "max_model_len": 32768, "gpu_memory_utilization": 0.9,
+            "trust_remote_code": true } }),
     );
     draft.set(
         "target/server/env",
@@ -258,8 +259,15 @@ fn managed(draft: &mut Draft) -> Result<(), ImportError> {
         .variable("CUDA_VISIBLE_DEVICES")
         .map(|list| list.split(',').filter(|id| !id.trim().is_empty()).count());
     match gpus {
-        Some(gpus) if gpus > 0 => draft.set("target/server/args/tensor_parallel_size", number(gpus as f64)),
-        _ => draft.note("--api", "evalscope uses every GPU: set `target.server.args.tensor_parallel_size` to their number"),
+        Some(gpus) if gpus > 0 => draft.set(
+            "target/server/args/tensor_parallel_size",
+            number(gpus as f64),
+        ),
+        _ => draft.note(
+            "--api",
+            "evalscope uses every GPU: set \
+        `target.server.args.tensor_parallel_size` to their number",
+        ),
     }
     draft.account("--api", &["target/server"]);
     Ok(())
@@ -307,7 +315,8 @@ fn remote(draft: &mut Draft, api: &str) -> Result<(), ImportError> {
     draft.account("--tokenize-prompt", &["target/url"]);
     draft.note(
         "--tokenize-prompt",
-        "prompts are sent to /v1/completions as text; those of `random` keep their tokens when they are tokenized again",
+        "prompts are sent to /v1/completions as text; those of `random` keep their tokens when \
+        they are tokenized again",
     );
     if spoken == "custom" {
         draft.note(

@@ -1,4 +1,5 @@
-//! Plan files of other tools: each test in them is translated as a command line of the tool, and the tests become one scenario.
+//! Plan files of other tools: each test in them is translated as a command line of the tool, and the tests become one
+//! scenario.
 
 mod aiperf;
 mod guidellm;
@@ -271,7 +272,8 @@ pub fn import_file(
     Ok(merge(spec, [&stem(path), &title], tests, &rest)?)
 }
 
-/// The fields of a file that no translation has visited: a mapping or a list of which nothing was visited is one of them.
+/// The fields of a file that no translation has visited: a mapping or a list of which nothing was visited is one of
+/// them.
 fn unread(root: &Node, visited: &HashSet<Span>) -> Vec<Account> {
     /// Adds the fields within a node. Returns the number of its values, and that of the values in the new accounts.
     fn add(
@@ -676,7 +678,8 @@ fn values(node: &Node) -> Vec<String> {
     }
 }
 
-/// The values of a field for the head of the scenario: not those of a block, which has a line of its own, and no secrets.
+/// The values of a field for the head of the scenario: not those of a block, which has a line of its own, and no
+/// secrets.
 fn shown(path: &str, node: &Node) -> Vec<String> {
     match &node.data {
         Data::Map(_) => Vec::new(),

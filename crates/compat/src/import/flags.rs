@@ -8,7 +8,8 @@ use serde_json::Value;
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ImportError {
     /// The tool has no such flag.
-    #[error("`{flag}` is not a flag of {tool}{}", .near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default())]
+    #[error("`{flag}` is not a flag of {tool}{}",
+        .near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default())]
     Unknown {
         /// The tool.
         tool: &'static str,
@@ -131,7 +132,8 @@ impl CarriedKind {
 /// A flag of a command.
 #[derive(Debug)]
 pub(super) struct Flag {
-    /// Its spellings, separated by `|`, of which translations use the first; the flags of one reason are separated by spaces.
+    /// Its spellings, separated by `|`, of which translations use the first; the flags of one reason are separated by
+    /// spaces.
     pub names: String,
     /// Its place among the flags of the command.
     pub position: usize,

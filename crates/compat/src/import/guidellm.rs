@@ -366,15 +366,16 @@ fn load(draft: &mut Draft) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// guidellm measures one request at a time, then the maximum throughput, then rates between them; a matrix of users covers the
-/// same range.
+/// guidellm measures one request at a time, then the maximum throughput, then rates between them; a matrix of users
+/// covers the same range.
 fn sweep(draft: &mut Draft) {
     draft.set("load/concurrency", 1);
     draft.set(
         "matrix/load.concurrency",
         json!([1, 2, 4, 8, 16, 32, 64, 128]),
     );
-    let note = "a matrix of users: the rates of guidellm's sweep depend on measurements, so no two runs have the same plan; `search` finds the maximum load";
+    let note = "a matrix of users: the rates of guidellm's sweep depend on measurements, so no \
+    two runs have the same plan; `search` finds the maximum load";
     draft.note("--profile", note);
     draft.note("--rate-type", note);
 }

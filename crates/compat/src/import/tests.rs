@@ -42,52 +42,74 @@ const LINES: &[(Tool, &str, &str)] = &[
     (
         Tool::Evalscope,
         "evalscope_sweep",
-        "evalscope perf --url http://h:8000/v1/chat/completions --parallel 1 4 16 --number 10 40 160 --model qwen2.5 --dataset openqa --api openai --api-key sk-secret --stream --max-tokens 1024 --log-every-n-query 10 --headers X-Team=infra Authorization=abc",
+        "evalscope perf --url http://h:8000/v1/chat/completions --parallel 1 4 16 --number 10 40 \
+        160 --model qwen2.5 --dataset openqa --api openai --api-key sk-secret --stream \
+        --max-tokens 1024 --log-every-n-query 10 --headers X-Team=infra Authorization=abc",
     ),
     (
         Tool::Evalscope,
         "evalscope_rate",
-        "perf --url http://h:8000 --rate 5 10 --open-loop --number 100 --model m --dataset random --tokenizer-path Qwen/Qwen2.5-0.5B --min-prompt-length 1024 --max-prompt-length 1024 --prefix-length 128 --extra-args '{\"ignore_eos\": true}' --temperature 0.7 --seed 1",
+        "perf --url http://h:8000 --rate 5 10 --open-loop --number 100 --model m --dataset random \
+        --tokenizer-path Qwen/Qwen2.5-0.5B --min-prompt-length 1024 --max-prompt-length 1024 \
+        --prefix-length 128 --extra-args '{\"ignore_eos\": true}' --temperature 0.7 --seed 1",
     ),
     (
         Tool::Evalscope,
         "evalscope_sla",
-        "perf --url http://h/v1 --model m --prompt 'say ${HOME} {{ x }}' --sla-auto-tune --sla-variable parallel --sla-params '[{\"p99_ttft\": \"<=2s\", \"avg_tpot\": \"<=50\"}]' --sla-upper-bound 256 --parallel 2",
+        "perf --url http://h/v1 --model m --prompt 'say ${HOME} {{ x }}' --sla-auto-tune \
+        --sla-variable parallel --sla-params '[{\"p99_ttft\": \"<=2s\", \"avg_tpot\": \"<=50\"}]' \
+        --sla-upper-bound 256 --parallel 2",
     ),
     (
         Tool::Vllm,
         "vllm_random",
-        "vllm bench serve --backend openai-chat --base-url http://h:8000 --endpoint /v1/chat/completions --model m --dataset-name random --random-input-len 512 --random-output-len 128 --random-range-ratio 0.25 --num-prompts 200 --max-concurrency 16 --goodput ttft:500 tpot:40 --save-result --seed 3",
+        "vllm bench serve --backend openai-chat --base-url http://h:8000 --endpoint \
+        /v1/chat/completions --model m --dataset-name random --random-input-len 512 \
+        --random-output-len 128 --random-range-ratio 0.25 --num-prompts 200 --max-concurrency 16 \
+        --goodput ttft:500 tpot:40 --save-result --seed 3",
     ),
     (
         Tool::Vllm,
         "vllm_rate",
-        "bench serve --model m --dataset-name sharegpt --dataset-path share.json --request-rate 4.5 --burstiness 0.5 --num-prompts 100 --percentile-metrics ttft,tpot --ignore_eos --top-k -1",
+        "bench serve --model m --dataset-name sharegpt --dataset-path share.json --request-rate \
+        4.5 --burstiness 0.5 --num-prompts 100 --percentile-metrics ttft,tpot --ignore_eos \
+        --top-k -1",
     ),
     (
         Tool::Vllm,
         "vllm_ramp",
-        "--model m --dataset-name prefix_repetition --ramp-up-strategy linear --ramp-up-start-rps 1 --ramp-up-end-rps 9 --num-prompts 50",
+        "--model m --dataset-name prefix_repetition --ramp-up-strategy linear --ramp-up-start-rps \
+        1 --ramp-up-end-rps 9 --num-prompts 50",
     ),
     (
         Tool::Aiperf,
         "aiperf_sweep",
-        "aiperf profile --model Qwen/Qwen3-0.6B --url localhost:8000 --endpoint-type chat --streaming --concurrency 1,8,64 --request-count 640 --isl 1000 --isl-stddev 100 --osl 200 --extra-inputs ignore_eos:true --extra-inputs min_tokens:200 --random-seed 7 --num-profile-runs 3 --goodput 'time_to_first_token:500 inter_token_latency:40' --ui simple",
+        "aiperf profile --model Qwen/Qwen3-0.6B --url localhost:8000 --endpoint-type chat \
+        --streaming --concurrency 1,8,64 --request-count 640 --isl 1000 --isl-stddev 100 --osl \
+        200 --extra-inputs ignore_eos:true --extra-inputs min_tokens:200 --random-seed 7 \
+        --num-profile-runs 3 --goodput 'time_to_first_token:500 inter_token_latency:40' --ui simple",
     ),
     (
         Tool::Aiperf,
         "aiperf_rate",
-        "profile -m m --request-rate 10 --arrival-pattern gamma --arrival-smoothness 2 --benchmark-duration 60 --request-cancellation-rate 5 --request-cancellation-delay 0.5 --workers-max 4",
+        "profile -m m --request-rate 10 --arrival-pattern gamma --arrival-smoothness 2 \
+        --benchmark-duration 60 --request-cancellation-rate 5 --request-cancellation-delay 0.5 \
+        --workers-max 4",
     ),
     (
         Tool::Guidellm,
         "guidellm_run",
-        "guidellm run --backend kind=openai_http,target=http://h:8000/v1,model=m --profile kind=concurrent,streams=1,4,16 --data kind=synthetic_text,prompt_tokens=256,output_tokens=128,turns=2 --constraint kind=max_duration,seconds=30 --tokenizer kind=hf_auto,model=Qwen/Qwen3-0.6B",
+        "guidellm run --backend kind=openai_http,target=http://h:8000/v1,model=m --profile \
+        kind=concurrent,streams=1,4,16 --data \
+        kind=synthetic_text,prompt_tokens=256,output_tokens=128,turns=2 --constraint \
+        kind=max_duration,seconds=30 --tokenizer kind=hf_auto,model=Qwen/Qwen3-0.6B",
     ),
     (
         Tool::Guidellm,
         "guidellm_old",
-        "guidellm benchmark --target http://h:8000 --rate-type constant --rate 5,10 --max-seconds 30 --data prompt_tokens=256,output_tokens=128 --processor m --warmup-percent 0.1 --output-path out.json",
+        "guidellm benchmark --target http://h:8000 --rate-type constant --rate 5,10 --max-seconds \
+        30 --data prompt_tokens=256,output_tokens=128 --processor m --warmup-percent 0.1 \
+        --output-path out.json",
     ),
     (
         Tool::Guidellm,
@@ -97,32 +119,43 @@ const LINES: &[(Tool, &str, &str)] = &[
     (
         Tool::Evalscope,
         "evalscope_local",
-        "evalscope perf --model models/qwen --number 20 --parallel 2 --api local --max-tokens 64 --min-tokens 64 --connect-timeout 600 --visualizer wandb --wandb-api-key sk-secret --name nightly",
+        "evalscope perf --model models/qwen --number 20 --parallel 2 --api local --max-tokens 64 \
+        --min-tokens 64 --connect-timeout 600 --visualizer wandb --wandb-api-key sk-secret --name \
+        nightly",
     ),
     (
         Tool::Evalscope,
         "evalscope_vllm",
-        "CUDA_VISIBLE_DEVICES=0,1 HF_TOKEN=sk-secret evalscope perf --model Qwen/Qwen2.5-0.5B --api local_vllm --port 9001 --rate -1 --swanlab-api-key sk-secret",
+        "CUDA_VISIBLE_DEVICES=0,1 HF_TOKEN=sk-secret evalscope perf --model Qwen/Qwen2.5-0.5B \
+        --api local_vllm --port 9001 --rate -1 --swanlab-api-key sk-secret",
     ),
     (
         Tool::Evalscope,
         "evalscope_trace",
-        "evalscope perf --dataset workload_trace --dataset-path trace.jsonl --url http://h/v1/chat/completions --open-loop --dataset-args '{\"speed\": 2.0, \"model_mapping\": {\"gpt-4\": \"qwen\"}, \"match_output_length\": true}'",
+        "evalscope perf --dataset workload_trace --dataset-path trace.jsonl --url \
+        http://h/v1/chat/completions --open-loop --dataset-args '{\"speed\": \
+        2.0, \"model_mapping\": {\"gpt-4\": \"qwen\"}, \"match_output_length\": true}'",
     ),
     (
         Tool::Sglang,
         "sglang_random",
-        "OPENAI_API_KEY=sk-secret python3 -m sglang.bench_serving --backend sglang --host 127.0.0.1 --port 30000 --model m --dataset-name random --random-input 1024 --random-output 512 --random-range-ratio 0.5 --num-prompts 2000 --request-rate 100 --max-concurrency 512 --output-file o.jsonl --goodput ttft:500",
+        "OPENAI_API_KEY=sk-secret python3 -m sglang.bench_serving --backend sglang --host \
+        127.0.0.1 --port 30000 --model m --dataset-name random --random-input 1024 \
+        --random-output 512 --random-range-ratio 0.5 --num-prompts 2000 --request-rate 100 \
+        --max-concurrency 512 --output-file o.jsonl --goodput ttft:500",
     ),
     (
         Tool::Sglang,
         "sglang_prefix",
-        "python -m sglang.bench_serving --backend vllm-chat --base-url http://h:8000 --model m --dataset-name generated-shared-prefix --gsp-num-groups 4 --gsp-question-len 64 --max-concurrency 8 --warmup-requests 3 --disable-ignore-eos",
+        "python -m sglang.bench_serving --backend vllm-chat --base-url http://h:8000 --model m \
+        --dataset-name generated-shared-prefix --gsp-num-groups 4 --gsp-question-len 64 \
+        --max-concurrency 8 --warmup-requests 3 --disable-ignore-eos",
     ),
     (
         Tool::Sglang,
         "sglang_batch",
-        "python3 -m sglang.bench_one_batch_server --model None --base-url http://h:30000 --batch-size 1 16 --input-len 1024 --output-len 8 64 --skip-warmup --show-report",
+        "python3 -m sglang.bench_one_batch_server --model None --base-url http://h:30000 \
+        --batch-size 1 16 --input-len 1024 --output-len 8 64 --skip-warmup --show-report",
     ),
     (
         Tool::Vllm,
@@ -132,17 +165,21 @@ const LINES: &[(Tool, &str, &str)] = &[
     (
         Tool::Lmdeploy,
         "lmdeploy_generation",
-        "CUDA_VISIBLE_DEVICES=0 python3 benchmark/profile_generation.py models/qwen -c 1 8 -pt 1 512 -ct 2048 512 --backend pytorch --tp 2 --enable-prefix-caching",
+        "CUDA_VISIBLE_DEVICES=0 python3 benchmark/profile_generation.py models/qwen -c 1 8 -pt 1 \
+        512 -ct 2048 512 --backend pytorch --tp 2 --enable-prefix-caching",
     ),
     (
         Tool::Lmdeploy,
         "lmdeploy_throughput",
-        "python profile_throughput.py share.json models/qwen --concurrency 64 --num-prompts 100 --cancel-rate 0.25 --quant-policy 8",
+        "python profile_throughput.py share.json models/qwen --concurrency 64 --num-prompts 100 \
+        --cancel-rate 0.25 --quant-policy 8",
     ),
     (
         Tool::Lmdeploy,
         "lmdeploy_restful",
-        "python3 profile_restful_api.py --backend lmdeploy --dataset-name random --random-input-len 100 --random-output-len 50 --model-path models/qwen --multi --request-rate-range 2,8,2 --num-prompt 100 --disable-warmup",
+        "python3 profile_restful_api.py --backend lmdeploy --dataset-name random \
+        --random-input-len 100 --random-output-len 50 --model-path models/qwen --multi \
+        --request-rate-range 2,8,2 --num-prompt 100 --disable-warmup",
     ),
 ];
 
@@ -379,7 +416,8 @@ fn every_spelling_of_a_command_is_recognized() {
     );
     assert_eq!(
         error(Tool::Lmdeploy, "serve api_server m"),
-        "the command line has no command of lmdeploy; use one of profile_generation.py, profile_throughput.py, profile_restful_api.py"
+        "the command line has no command of lmdeploy; use one of profile_generation.py, \
+        profile_throughput.py, profile_restful_api.py"
     );
     // A unique prefix of a flag is accepted where the tool's parser does that.
     assert_eq!(
@@ -498,7 +536,9 @@ fn secrets_are_not_written() {
 
 #[test]
 fn secrets_of_urls_and_bodies_are_not_written() {
-    let line = "perf --model m --url http://u:hushpw@h:8000/v1/chat/completions?api_key=hushkey --extra-args '{\"api_key\": \"hushed\", \"a\": {\"token\": \"hush2\", \"max_tokens\": \"7\"}}' --prompt hi --number 5";
+    let line = "perf --model m --url http://u:hushpw@h:8000/v1/chat/completions?api_key=hushkey \
+    --extra-args '{\"api_key\": \"hushed\", \"a\": \
+    {\"token\": \"hush2\", \"max_tokens\": \"7\"}}' --prompt hi --number 5";
     let seen = imported(Tool::Evalscope, line);
     assert!(!format!("{seen:?}").contains("hush"), "{}", seen.yaml);
     for kept in [
@@ -612,7 +652,8 @@ fn lengths_pictures_and_batches_are_those_of_the_command_line() {
         &["from: item.output_tokens"],
     );
     vllm(
-        "--dataset-name random-mm --num-prompts 9 --random-mm-base-items-per-request 3 --random-mm-bucket-config '{(256, 512, 1): 0.75, (720, 1280, 1): 0.25}'",
+        "--dataset-name random-mm --num-prompts 9 --random-mm-base-items-per-request 3 \
+        --random-mm-bucket-config '{(256, 512, 1): 0.75, (720, 1280, 1): 0.25}'",
         &[
             "api: openai-chat",
             "count: 3",
@@ -621,22 +662,26 @@ fn lengths_pictures_and_batches_are_those_of_the_command_line() {
     );
     has(
         Tool::Sglang,
-        "python3 -m sglang.bench_one_batch_server --model m --base-url http://h:30000 --batch-size 16 --input-len 100 --output-len 10",
+        "python3 -m sglang.bench_one_batch_server --model m --base-url http://h:30000 \
+        --batch-size 16 --input-len 100 --output-len 10",
         &["warmup: 1x", "batch: 16"],
     );
     has(
         Tool::Sglang,
-        "python3 -m sglang.benchmark.serving --model m --num-prompts 9 --request-rate 4 --max-concurrency 8 --dataset-name random",
+        "python3 -m sglang.benchmark.serving --model m --num-prompts 9 --request-rate 4 \
+        --max-concurrency 8 --dataset-name random",
         &["of: 8", "then: hold"],
     );
     has(
         Tool::Sglang,
-        "python3 -m sglang.bench_serving --model m --dataset-name generated-shared-prefix --gsp-num-groups 2 --gsp-prompts-per-group 3 --gsp-num-turns 4 --max-concurrency 2",
+        "python3 -m sglang.bench_serving --model m --dataset-name generated-shared-prefix \
+        --gsp-num-groups 2 --gsp-prompts-per-group 3 --gsp-num-turns 4 --max-concurrency 2",
         &["count: 4", "sessions: 6"],
     );
     has(
         Tool::Guidellm,
-        "guidellm benchmark --target http://h:1 --rate-type constant --rate 4 --detect-saturation --data prompt_tokens=9",
+        "guidellm benchmark --target http://h:1 --rate-type constant --rate 4 --detect-saturation \
+        --data prompt_tokens=9",
         &["stop_when_saturated: true"],
     );
     has(
@@ -646,7 +691,9 @@ fn lengths_pictures_and_batches_are_those_of_the_command_line() {
     );
     has(
         Tool::Aiperf,
-        "aiperf profile --model m --url http://a:1 --url http://b:2 --isl 100 --osl 10 --session-turns-mean 4 --session-turns-stddev 1 --session-turn-delay-mean 500 --concurrency 2 --num-conversations 9 --server-metrics http://a:1/metrics",
+        "aiperf profile --model m --url http://a:1 --url http://b:2 --isl 100 --osl 10 \
+        --session-turns-mean 4 --session-turns-stddev 1 --session-turn-delay-mean 500 \
+        --concurrency 2 --num-conversations 9 --server-metrics http://a:1/metrics",
         &[
             "- http://a:1/v1/chat/completions",
             "- http://b:2/v1/chat/completions",
@@ -657,17 +704,20 @@ fn lengths_pictures_and_batches_are_those_of_the_command_line() {
     );
     has(
         Tool::Aiperf,
-        "aiperf profile --model m --isl 100 --osl 10 --request-rate 8 --request-rate-ramp-duration 10 --benchmark-duration 40",
+        "aiperf profile --model m --isl 100 --osl 10 --request-rate 8 \
+        --request-rate-ramp-duration 10 --benchmark-duration 40",
         &["rate: 0/s -> 8/s", "for: 10s", "for: 30s"],
     );
     has(
         Tool::Aiperf,
-        "aiperf profile --model m --input-file t.jsonl --custom-dataset-type mooncake_trace --fixed-schedule --synthesis-speedup-ratio 2 --synthesis-max-isl 4096",
+        "aiperf profile --model m --input-file t.jsonl --custom-dataset-type mooncake_trace \
+        --fixed-schedule --synthesis-speedup-ratio 2 --synthesis-max-isl 4096",
         &["speed: 2", "max: 4096"],
     );
     has(
         Tool::Aiperf,
-        "aiperf profile --model m --isl 100 --osl 10 --session-turns-mean 4 --concurrency 2 --num-conversations 9 --system-idle-gap-cap-seconds 5",
+        "aiperf profile --model m --isl 100 --osl 10 --session-turns-mean 4 --concurrency 2 \
+        --num-conversations 9 --system-idle-gap-cap-seconds 5",
         &["max_idle: 5s"],
     );
 }
@@ -699,7 +749,8 @@ fn flags_without_which_the_load_is_another_one_are_lost() {
         ),
         (
             Tool::Guidellm,
-            "guidellm benchmark --target http://h:1 --rate-type concurrent --rate 4 --over-saturation --data prompt_tokens=9",
+            "guidellm benchmark --target http://h:1 --rate-type concurrent --rate 4 \
+            --over-saturation --data prompt_tokens=9",
         ),
     ] {
         let imported = imported(tool, command);
@@ -710,6 +761,8 @@ fn flags_without_which_the_load_is_another_one_are_lost() {
 
 #[test]
 fn a_search_range_that_ends_below_its_start_is_an_error() {
-    let command = "evalscope perf --model m --url http://h:1 --dataset openqa --sla-auto-tune --sla-variable parallel --sla-params '[{\"p99_ttft\": \"<=2\"}]' --sla-lower-bound 64 --sla-upper-bound 8";
+    let command = "evalscope perf --model m --url http://h:1 --dataset openqa --sla-auto-tune \
+    --sla-variable parallel --sla-params '[{\"p99_ttft\": \"<=2\"}]' --sla-lower-bound 64 \
+    --sla-upper-bound 8";
     assert!(error(Tool::Evalscope, command).contains("--sla-upper-bound"));
 }

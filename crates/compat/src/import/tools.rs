@@ -143,8 +143,9 @@ impl FlagSet {
     }
 }
 
-/// What becomes of the fields of a plan file, by their paths: a flag of the tool's command that means the same, `=KEY` of the scenario,
-/// or the reason why they have no counterpart, after a `!` where the load without them is another one. A path that is not listed is itself the name of a flag.
+/// What becomes of the fields of a plan file, by their paths: a flag of the tool's command that means the same,
+/// `=KEY` of the scenario, or the reason why they have no counterpart, after a `!` where the load without them is
+/// another one. A path that is not listed is itself the name of a flag.
 #[derive(Default)]
 pub(super) struct Places(BTreeMap<String, String>);
 

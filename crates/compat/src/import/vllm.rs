@@ -136,7 +136,11 @@ fn translate_dataset(draft: &mut Draft) -> Result<(), ImportError> {
     let kind = match dataset.as_str() {
         "random" => "random",
         "random-mm" => "images",
-        "hf" if draft.has("--backend") && draft.text("--backend").as_deref() == Some("openai-audio") => "audio",
+        "hf" if draft.has("--backend")
+            && draft.text("--backend").as_deref() == Some("openai-audio") =>
+        {
+            "audio"
+        }
         "random-rerank" => "rerank",
         "prefix_repetition" => "prefix",
         "sharegpt" => "sharegpt",
@@ -144,7 +148,15 @@ fn translate_dataset(draft: &mut Draft) -> Result<(), ImportError> {
         "custom" => "rows",
         "sonnet" => "random",
         "txt-slices" => "line_by_line",
-        other => return Err(draft.invalid("--dataset-name", other, "random, random-mm, random-rerank, prefix_repetition, sharegpt, burstgpt, custom or sonnet; use other datasets as a file with `kind: rows`")),
+        other => {
+            return Err(draft.invalid(
+                "--dataset-name",
+                other,
+                "random, random-mm, \
+        random-rerank, prefix_repetition, sharegpt, burstgpt, custom or sonnet; use other \
+        datasets as a file with `kind: rows`",
+            ));
+        }
     };
     draft.carry_value("--dataset-name", "dataset/kind", kind);
     if matches!(kind, "random" | "prefix") {

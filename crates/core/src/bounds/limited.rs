@@ -1,7 +1,7 @@
 //! Work on a stranger's input with limits on its memory and its time.
 //!
-//! The work runs on a thread of its own. A template engine does not ask whether it may go on, and an allocator must not unwind, so a
-//! thread that exceeds a limit stops for ever within the allocator, and its memory stays in use.
+//! The work runs on a thread of its own. A template engine does not ask whether it may go on, and an allocator must
+//! not unwind, so a thread that exceeds a limit stops for ever within the allocator, and its memory stays in use.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -14,14 +14,15 @@ use std::time::Duration;
 const MEMORY: usize = 256 << 20;
 /// Maximum time of one piece of work.
 const TIME: Duration = Duration::from_secs(3);
-/// Pieces of work in a process that may exceed a limit: what each took stays in use, so each halves the memory and the time of the
-/// later ones, and after these no more is done.
+/// Pieces of work in a process that may exceed a limit: what each took stays in use, so each halves the memory and
+/// the time of the later ones, and after these no more is done.
 const MAX_EXCEEDED: u32 = 3;
-/// Stacks that are tried, bytes. Values that a template nests are dropped by recursion, a level at a time. A level takes at least
-/// 64 bytes of memory and up to 500 of stack, and two steps of a template. Pages that are not touched take no memory.
+/// Stacks that are tried, bytes. Values that a template nests are dropped by recursion, a level at a time. A level
+/// takes at least 64 bytes of memory and up to 500 of stack, and two steps of a template. Pages that are not touched
+/// take no memory.
 const STACKS: [usize; 3] = [1 << 30, 256 << 20, 64 << 20];
-/// Stack from the beginning of a thread to where it may still allocate: values that are written are not nested deeper. A text that
-/// grows allocates at powers of two only, so twice as much may be used.
+/// Stack from the beginning of a thread to where it may still allocate: values that are written are not nested
+/// deeper. A text that grows allocates at powers of two only, so twice as much may be used.
 const WRITING_STACK: usize = 24 << 20;
 /// How often the caller looks whether the memory is exceeded.
 const POLL: Duration = Duration::from_millis(20);
@@ -94,8 +95,8 @@ impl fmt::Display for Exceeded {
     }
 }
 
-/// Counts memory that this thread allocates. The allocator of the process calls it before it allocates; beyond the limit of the
-/// thread, it does not return.
+/// Counts memory that this thread allocates. The allocator of the process calls it before it allocates; beyond the
+/// limit of the thread, it does not return.
 pub fn count_allocated(bytes: usize) {
     let left = LEFT.try_with(Cell::get).ok().flatten();
     if let Some(left) = left {
@@ -142,7 +143,8 @@ fn stop(reason: fn(&Shared) -> &AtomicBool) -> ! {
     }
 }
 
-/// Does a piece of work with limits on its memory and its time. Memory is limited where the allocator of the process counts it.
+/// Does a piece of work with limits on its memory and its time. Memory is limited where the allocator of the process
+/// counts it.
 ///
 /// # Errors The work exceeded a limit.
 pub fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Exceeded> {

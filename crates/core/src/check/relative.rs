@@ -49,8 +49,8 @@ pub struct ReferenceValue {
 pub struct Spread {
     /// Number of replicates.
     pub runs: u32,
-    /// Half-width of the interval of the ratio at the check's confidence, on the logarithms; of the difference on the plain scale
-    /// for shares. For earlier runs, the prediction interval for one more run: t·s·√(1 + 1/runs).
+    /// Half-width of the interval of the ratio at the check's confidence, on the logarithms; of the difference on the
+    /// plain scale for shares. For earlier runs, the prediction interval for one more run: t·s·√(1 + 1/runs).
     pub reach: f64,
     /// What the replicates are.
     #[serde(default)]
@@ -191,8 +191,8 @@ impl Relative {
         self.case.as_ref().is_some_and(CaseReference::is_same_case)
     }
 
-    /// The limit as an absolute number, rounded to 13 significant digits to remove floating-point error; NaN without a reference
-    /// value.
+    /// The limit as an absolute number, rounded to 13 significant digits to remove floating-point error; NaN without
+    /// a reference value.
     pub fn limit(&self) -> f64 {
         let product = self
             .known

@@ -75,7 +75,8 @@ fn families() -> Vec<Family> {
     ]
 }
 
-/// Every family, with and without bounds: the stated mean is that of draws within four standard errors, and bounds are kept.
+/// Every family, with and without bounds: the stated mean is that of draws within four standard errors, and bounds
+/// are kept.
 #[test]
 fn draws_have_the_stated_mean_and_stay_within_the_bounds() {
     const N: usize = 40_000;

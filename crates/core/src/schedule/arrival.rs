@@ -9,8 +9,8 @@ use rand_distr::{Distribution, Exp1, Gamma};
 
 /// The scheduled times of an open loop, counted from the start of the case.
 ///
-/// Times do not depend on when earlier requests were sent, so send delays cannot lower the rate. A Poisson sequence is not
-/// rescaled to end at n / rate.
+/// Times do not depend on when earlier requests were sent, so send delays cannot lower the rate. A Poisson sequence
+/// is not rescaled to end at n / rate.
 pub struct Arrivals {
     gaps: Gaps,
     index: u64,
@@ -26,8 +26,9 @@ enum Gaps {
 impl Arrivals {
     /// Arrivals at `rate` per second on average; `rate` is finite and above zero, and so is a gamma's burstiness.
     ///
-    /// A gamma gap has shape `burstiness` and scale `1 / (rate × burstiness)`: mean 1 / rate, and a squared coefficient of
-    /// variation of 1 / burstiness. An invalid shape falls back to Poisson; scenario validation rejects it before.
+    /// A gamma gap has shape `burstiness` and scale `1 / (rate × burstiness)`: mean 1 / rate, and a squared
+    /// coefficient of variation of 1 / burstiness. An invalid shape falls back to Poisson; scenario validation
+    /// rejects it before.
     pub fn new(rate: f64, arrival: Arrival, seed: Seed) -> Arrivals {
         let rng = ChaCha8Rng::seed_from_u64(seed.child("arrivals").0);
         let gaps = match arrival {
@@ -47,7 +48,8 @@ impl Arrivals {
         }
     }
 
-    /// The next scheduled time in seconds. The first constant arrival is at zero, the first random one after its first gap.
+    /// The next scheduled time in seconds. The first constant arrival is at zero, the first random one after its
+    /// first gap.
     pub(super) fn seconds(&mut self) -> f64 {
         match &mut self.gaps {
             Gaps::Equal { rate } => self.seconds = self.index as f64 / *rate,

@@ -14,13 +14,13 @@ pub fn sample_think_time(time: &Distribution, seed: Seed, seq: u64, turn: u32) -
     Nanos(time.sample(&mut rng).round() as u64)
 }
 
-/// Maximum pause of a user after the first failed connection; it doubles up to `LONGEST`. Short enough to resume soon after a
-/// restart, long enough for at most five connections in three seconds, which is 100 per minute.
+/// Maximum pause of a user after the first failed connection; it doubles up to `LONGEST`. Short enough to resume soon
+/// after a restart, long enough for at most five connections in three seconds, which is 100 per minute.
 const FIRST: Nanos = Nanos(250_000_000);
 const LONGEST: Nanos = Nanos(5_000_000_000);
 
-/// Exponential backoff with jitter: `first` doubles with every attempt up to `longest`, and the pause is uniform between half of
-/// that and all of it, so that requests refused together are not retried together.
+/// Exponential backoff with jitter: `first` doubles with every attempt up to `longest`, and the pause is uniform
+/// between half of that and all of it, so that requests refused together are not retried together.
 pub fn exponential_backoff(first: Nanos, longest: Nanos, attempts: u32, seed: Seed) -> Nanos {
     let factor = 1u64
         .checked_shl(attempts.saturating_sub(1))

@@ -1,12 +1,14 @@
-//! Successive halving over capacity searches, as a state machine: results of probes go in, the next probe of a candidate comes out.
+//! Successive halving over capacity searches, as a state machine: results of probes go in, the next probe of a
+//! candidate comes out.
 //!
 //! ```text
 //! rung 1: every candidate, few probes ──▶ rung 2: the better half, more probes each ──▶ … ──▶ the last rung: full searches
 //! ```
-//! Karnin, Koren and Somekh, "Almost optimal exploration in multi-armed bandits", ICML 2013: every rung gets the same part of the
-//! budget. Jamieson and Talwalkar, "Non-stochastic best arm identification and hyperparameter optimization", AISTATS 2016: what a
-//! candidate has learned in a rung is continued in the next. Here, that is the density of its search. Different from both, a
-//! candidate whose interval overlaps that of the last kept one is kept where the budget allows it.
+//! Karnin, Koren and Somekh, "Almost optimal exploration in multi-armed bandits", ICML 2013: every rung gets the same
+//! part of the budget. Jamieson and Talwalkar, "Non-stochastic best arm identification and hyperparameter
+//! optimization", AISTATS 2016: what a candidate has learned in a rung is continued in the next. Here, that is the
+//! density of its search. Different from both, a candidate whose interval overlaps that of the last kept one is kept
+//! where the budget allows it.
 
 use crate::schedule::search::{Probe, SearchState};
 use crate::search::{
@@ -245,8 +247,8 @@ impl Halving {
         self.start_candidate();
     }
 
-    /// Sets what the candidate at the head of the queue may cost. What one leaves over in the last rung is for those after it, and
-    /// in another rung for the next rungs.
+    /// Sets what the candidate at the head of the queue may cost. What one leaves over in the last rung is for those
+    /// after it, and in another rung for the next rungs.
     fn start_candidate(&mut self) {
         self.candidate_spent = 0.0;
         let part = match self.is_last_rung() {
@@ -327,8 +329,8 @@ impl Halving {
         true
     }
 
-    /// The number of candidates that the next rung has a budget for: as much for each as in this rung, or a full search if it is
-    /// the last.
+    /// The number of candidates that the next rung has a budget for: as much for each as in this rung, or a full
+    /// search if it is the last.
     fn room(&self, spec: &HalvingSpec) -> usize {
         let rungs_left = self.sizes.len() - self.rung - 1;
         let budget = (spec.budget.amount() - self.spent).max(0.0) / rungs_left as f64;

@@ -35,8 +35,8 @@ impl MixAssigner {
         }
     }
 
-    /// The traffic class of the next request, and its number within the class, both from 0. `planned` is the class if an arrival
-    /// determines it; otherwise it is sampled by weight from the seed and the request number.
+    /// The traffic class of the next request, and its number within the class, both from 0. `planned` is the class if
+    /// an arrival determines it; otherwise it is sampled by weight from the seed and the request number.
     pub fn next(&mut self, planned: Option<usize>) -> (usize, u64) {
         let entry = match planned {
             Some(entry) => entry,

@@ -1,22 +1,26 @@
 //! Arrivals at a changing rate: a process of rate 1 with rescaled time.
 //!
-//! Let u₁ ≤ u₂ ≤ … be arrivals of mean rate 1 (Poisson, equal gaps or gamma, as [`Arrivals`] draws them) and Λ(t) = ∫₀ᵗ r(s) ds
-//! the area under the rate. The arrivals tₖ = Λ⁻¹(uₖ) then have the rate r(t): between t and t + dt the unit process passes
-//! through r(t)·dt of its own time. For a Poisson process this is the time-rescaling theorem: the tₖ are an inhomogeneous Poisson
-//! process of rate r, and the Λ(tₖ) − Λ(tₖ₋₁) are independent and exponential of mean 1.
+//! Let u₁ ≤ u₂ ≤ … be arrivals of mean rate 1 (Poisson, equal gaps or gamma, as [`Arrivals`] draws them) and Λ(t) =
+//! ∫₀ᵗ r(s) ds the area under the rate. The arrivals tₖ = Λ⁻¹(uₖ) then have the rate r(t): between t and t + dt the
+//! unit process passes through r(t)·dt of its own time. For a Poisson process this is the time-rescaling theorem: the
+//! tₖ are an inhomogeneous Poisson process of rate r, and the Λ(tₖ) − Λ(tₖ₋₁) are independent and exponential of mean
+//! 1.
 //!
-//! Λ never decreases and is defined piecewise per stage, so it is inverted within the stage that contains u, for v = u −
-//! Λ(start):
+//! Λ never decreases and is defined piecewise per stage, so it is inverted within the stage that contains u, for v =
+//! u − Λ(start):
 //!
 //! * flat: t = v / a
-//! * ramp, slope s = (b − a)/d: the root of a·t + s·t²/2 = v within the stage is t = 2v / (a + √(a² + 2sv)). The usual form
-//!   (−a + √…)/s would subtract nearly equal numbers for small s and divide by zero for s = 0. The radicand is r(t)² ≥ 0, up to
+//! * ramp, slope s = (b − a)/d: the root of a·t + s·t²/2 = v within the stage is t = 2v / (a + √(a² + 2sv)). The
+//!   usual form
+//! (−a + √…)/s would subtract nearly equal numbers for small s and divide by zero for s = 0. The radicand is r(t)² ≥
+//! 0, up to
 //!   rounding.
-//! * sine: Λ has no closed inverse. It lies between m·t and m·t + A·P/π, which brackets the root; a Newton step (v − Λ(t))/r(t)
+//! * sine: Λ has no closed inverse. It lies between m·t and m·t + A·P/π, which brackets the root; a Newton step (v −
+//!   Λ(t))/r(t)
 //!   is used if it stays inside the bracket, otherwise a bisection.
 //!
-//! Where Λ is constant because the rate is 0, the inverse is the end of that interval. An arrival at the boundary of two stages
-//! belongs to the later one, as in a count over `[from, until)`.
+//! Where Λ is constant because the rate is 0, the inverse is the end of that interval. An arrival at the boundary of
+//! two stages belongs to the later one, as in a count over `[from, until)`.
 
 use crate::load::Arrival;
 use crate::schedule::arrival::Arrivals;
@@ -31,7 +35,8 @@ use std::sync::Arc;
 /// Bisections that determine a root to less than a nanosecond, even for a bracket of a thousand years.
 const HALVINGS: u32 = 90;
 
-/// The scheduled times of an open loop with stages, counted from the start of the case, up to the end of the last stage.
+/// The scheduled times of an open loop with stages, counted from the start of the case, up to the end of the last
+/// stage.
 pub struct Staged {
     unit: Arrivals,
     stages: Arc<[RateStage]>,

@@ -1,4 +1,5 @@
-//! The search for the maximum load that passes, as a state machine: probe results go in, the next load to probe comes out.
+//! The search for the maximum load that passes, as a state machine: probe results go in, the next load to probe comes
+//! out.
 //!
 //! ```text
 //! start ──pass──▶ twice the load ──pass──▶ … ──fail──▶┐              each probe updates the posterior; the next
@@ -6,10 +7,11 @@
 //!                                                            │      │
 //!                           interval within the precision ──┴▶ confirm ──fail──┘
 //! ```
-//! The refinement is the probabilistic bisection of Waeber, Frazier and Henderson, "Bisection search with noisy responses", SIAM
-//! Journal on Control and Optimization 51 (2013): a density over the position of the pass/fail boundary is queried at its median,
-//! and updated with the probability that the answer was right. There, that probability is the same for all answers; here, each
-//! probe has a separate one, so that weak evidence changes the density little.
+//! The refinement is the probabilistic bisection of Waeber, Frazier and Henderson, "Bisection search with noisy
+//! responses", SIAM Journal on Control and Optimization 51 (2013): a density over the position of the pass/fail
+//! boundary is queried at its median, and updated with the probability that the answer was right. There, that
+//! probability is the same for all answers; here, each probe has a separate one, so that weak evidence changes the
+//! density little.
 
 use crate::search::{
     Evidence, Extent, Finding, Goal, LoadVerdict, Probed, Purpose, Score, SearchSpec,
@@ -34,8 +36,9 @@ pub const PASSES: f64 = 0.95;
 const WORTH_CONFIRMING: f64 = 0.8;
 /// Probability from which on a load passes, or fails, significantly.
 const SIGNIFICANT: f64 = 0.99;
-/// Lengths of probes in the bracket and the refinement phase, relative to the scenario's sample. A few long probes are more
-/// informative than many short ones, because each has a ramp-up, and short ones show less of the correlation of requests.
+/// Lengths of probes in the bracket and the refinement phase, relative to the scenario's sample. A few long probes
+/// are more informative than many short ones, because each has a ramp-up, and short ones show less of the correlation
+/// of requests.
 const BRACKET_LENGTH: f64 = 0.25;
 const REFINE_LENGTH: f64 = 1.5;
 /// Relative length of the last confirming probe, which detects slow degradation.
@@ -177,8 +180,8 @@ impl Search {
         self.narrow() && self.confirmed >= self.confirm && is_shown
     }
 
-    /// The loads that may be the result, in descending order: from the median down to half of the precision below it, or one integer
-    /// step.
+    /// The loads that may be the result, in descending order: from the median down to half of the precision below it,
+    /// or one integer step.
     fn nearby(&self) -> impl Iterator<Item = usize> {
         let count = self.posterior.answer();
         let least = self.value(count).unwrap_or_default() / (1.0 + self.precision / 2.0);
@@ -193,7 +196,8 @@ impl Search {
         self.nearby().find(|index| self.posterior.passes(*index))
     }
 
-    /// The load to confirm. Half of the probes of a load at the boundary fail, so a smaller load follows one that probably fails.
+    /// The load to confirm. Half of the probes of a load at the boundary fail, so a smaller load follows one that
+    /// probably fails.
     fn to_confirm(&self) -> usize {
         let may_pass = |index: &usize| match self.posterior.probed(*index) {
             true => self.pass_probability(*index) >= WORTH_CONFIRMING,
@@ -214,8 +218,8 @@ impl Search {
         }
     }
 
-    /// The load that halves the density best, or a load at the distance of the precision: no number of probes decides a load at
-    /// the boundary itself, and its neighbours show how steep the transition is.
+    /// The load that halves the density best, or a load at the distance of the precision: no number of probes decides
+    /// a load at the boundary itself, and its neighbours show how steep the transition is.
     fn narrowing(&self) -> usize {
         let middle = self.posterior.middle();
         let ratio = |index: &usize| self.grid[*index] / self.grid[middle];

@@ -1,5 +1,5 @@
-//! Which requests of a plan a shard sends. Every shard walks over the whole plan, so that the union over the shards is the plan of a
-//! single process for any number of shards.
+//! Which requests of a plan a shard sends. Every shard walks over the whole plan, so that the union over the shards
+//! is the plan of a single process for any number of shards.
 
 use crate::load::{Load, MaxInFlight, Shape};
 use serde::{Deserialize, Serialize};
@@ -63,15 +63,16 @@ impl Shard {
         let count = self.count;
         if matches!(load.shape, Shape::Static { .. }) {
             return Err(
-                "`load.static` with `barrier: round` cannot be split over shards: each batch waits for the last request of the \
-                 batch before it\n  help: set load.static.barrier: none, or run without --shard"
+                "`load.static` with `barrier: round` cannot be split over shards: each batch \
+                 waits for the last request of the batch before it\n  help: set \
+                 load.static.barrier: none, or run without --shard"
                     .to_owned(),
             );
         }
         let too_few = |what: &str, limit: u32, key: &str| {
             format!(
-                "{what} is {limit}, less than the number of shards ({count})\n  help: start at most {limit} shards, or set \
-                 {key} to at least {count}"
+                "{what} is {limit}, less than the number of shards ({count})\n  help: start at \
+                 most {limit} shards, or set {key} to at least {count}"
             )
         };
         match (load.shape.users(), load.max_in_flight) {
@@ -110,7 +111,8 @@ impl FromStr for Shard {
 pub enum ShardError {
     /// The text is not `INDEX/COUNT`.
     #[error(
-        "`{0}` is not a shard\n  help: write --shard INDEX/COUNT, for example 3/8; shards count from 0; or write --shard auto"
+        "`{0}` is not a shard\n  help: write --shard INDEX/COUNT, for example 3/8; shards count \
+        from 0; or write --shard auto"
     )]
     Syntax(String),
     /// The index is not below the count.
@@ -126,8 +128,8 @@ pub enum ShardError {
     },
     /// A variable is no number, or outside of its range.
     #[error(
-        "the environment variable {name} is `{value}`, not a number in the range of a shard\n  help: give the shard by hand: --shard \
-         INDEX/COUNT"
+        "the environment variable {name} is `{value}`, not a number in the range of a shard\n  \
+         help: give the shard by hand: --shard INDEX/COUNT"
     )]
     Variable {
         /// Variable.
@@ -137,7 +139,8 @@ pub enum ShardError {
     },
     /// The environment has an index without the number of shards.
     #[error(
-        "{index} is set, but not {count}, so the number of shards is unknown\n  help: set {count} to the number of shards"
+        "{index} is set, but not {count}, so the number of shards is unknown\n  help: set {count} \
+        to the number of shards"
     )]
     NoCount {
         /// The variable that is set.
@@ -147,8 +150,9 @@ pub enum ShardError {
     },
     /// The environment names no shard.
     #[error(
-        "--shard auto found no shard in the environment (Slurm, Kubernetes, Nomad, MPI, RANK)\n  help: start it with one of them, set \
-         LLMSCEN_SHARD and LLMSCEN_SHARDS, or give the shard by hand: --shard INDEX/COUNT"
+        "--shard auto found no shard in the environment (Slurm, Kubernetes, Nomad, MPI, RANK)\n  \
+         help: start it with one of them, set LLMSCEN_SHARD and LLMSCEN_SHARDS, or give the shard \
+         by hand: --shard INDEX/COUNT"
     )]
     NotFound,
 }
@@ -174,7 +178,8 @@ pub struct EngineShard {
 /// The number of shards where the engine does not export it.
 const SHARDS: &str = "LLMSCEN_SHARDS";
 
-/// Variables with index and count, and the engine that sets them. MPI is before Slurm: `mpirun` in one Slurm task sets both.
+/// Variables with index and count, and the engine that sets them. MPI is before Slurm: `mpirun` in one Slurm task
+/// sets both.
 const ENGINES: [(&str, &str, &str); 4] = [
     ("LLMSCEN_SHARD", SHARDS, "environment"),
     ("JOB_COMPLETION_INDEX", SHARDS, "Kubernetes"),
@@ -308,8 +313,8 @@ impl Environment<'_> {
     }
 }
 
-/// The request numbers of a load that a shard sends: every N-th of an open loop. In a closed loop, requests follow their user:
-/// number `seq` belongs to user `seq` modulo the users, and user u to shard u modulo N.
+/// The request numbers of a load that a shard sends: every N-th of an open loop. In a closed loop, requests follow
+/// their user: number `seq` belongs to user `seq` modulo the users, and user u to shard u modulo N.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Split {
     shard: Shard,
@@ -419,7 +424,8 @@ mod tests {
         }
 
         #[test]
-        fn a_user_keeps_its_shard_and_users_are_shared_evenly(count in 1u32..=16, users in 1u32..70, seq in 0u64..1 << 40) {
+        fn a_user_keeps_its_shard_and_users_are_shared_evenly(count in 1u32..=16, users in 1u32..70,
+            seq in 0u64..1 << 40) {
             let splits = splits(count, Some(users));
             let owner = splits[0].owner(seq);
             prop_assert_eq!(u64::from(owner), seq % u64::from(users) % u64::from(count));
@@ -509,8 +515,8 @@ mod tests {
             assert_eq!(
                 missing.to_string(),
                 format!(
-                    "{index} is set, but not LLMSCEN_SHARDS, so the number of shards is unknown\n  help: set LLMSCEN_SHARDS to the \
-                     number of shards"
+                    "{index} is set, but not LLMSCEN_SHARDS, so the number of shards is \
+                     unknown\n  help: set LLMSCEN_SHARDS to the number of shards"
                 )
             );
         }

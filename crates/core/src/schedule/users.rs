@@ -1,7 +1,7 @@
 //! Start and end times of closed-loop users.
 //!
-//! A ramp from a to b users over d has n = |b − a| steps, the j-th at (j − ½)·d/n, so that the number of users is the straight
-//! line rounded to the nearest integer.
+//! A ramp from a to b users over d has n = |b − a| steps, the j-th at (j − ½)·d/n, so that the number of users is the
+//! straight line rounded to the nearest integer.
 
 use crate::load::{Load, Shape};
 use crate::schedule::shard::Shard;
@@ -17,9 +17,10 @@ pub struct Change {
     pub more: bool,
 }
 
-/// The changes for one of the `lanes` workers of a shard, in order; none for an open loop. User k, counted from 0, runs on shard k mod
-/// N, there on worker (k / N) mod `lanes`, and the last user to start is the first to end. At any time the numbers of users of the
-/// shards differ by at most one, so do those of a shard's workers, and all sum up to the requested number.
+/// The changes for one of the `lanes` workers of a shard, in order; none for an open loop. User k, counted from 0,
+/// runs on shard k mod N, there on worker (k / N) mod `lanes`, and the last user to start is the first to end. At any
+/// time the numbers of users of the shards differ by at most one, so do those of a shard's workers, and all sum up to
+/// the requested number.
 pub fn changes(load: &Load, shard: Shard, lane: u32, lanes: u32) -> Vec<Change> {
     let mut users = 0u32;
     let change = |(at, more): (Nanos, bool)| {

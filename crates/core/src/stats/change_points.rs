@@ -1,16 +1,17 @@
 //! Changes of level in a series of runs.
 //!
-//! [`change_points`] finds where the level changed: binary segmentation (Vostrikova, "Detecting disorder in multidimensional random
-//! processes", Soviet Mathematics Doklady 24, 1981). A segment is split at the greatest standardized rank sum, Tₙ = maxₖ
-//! |Σᵢ≤ₖ (rᵢ − r̄)| ÷ √(k·(n − k)) over midranks r (the maximally selected rank statistic: Pettitt, "A non-parametric approach to the
-//! change-point problem", Applied Statistics 28, 1979; Lausen and Schumacher, Biometrics 48, 1992), if its permutation p-value is at
-//! most the level (Antoch and Hušková, "Permutation tests in change point analysis", Statistics & Probability Letters 53, 2001).
-//! Ranks keep a single outlier from looking like a change. A series without any change has a false alarm with a probability of at
-//! most the level, because it has one only if the first test has one, whatever the distribution of its values. The runs must be
-//! exchangeable, though: noise that is correlated from run to run looks like changes.
+//! [`change_points`] finds where the level changed: binary segmentation (Vostrikova, "Detecting disorder in
+//! multidimensional random processes", Soviet Mathematics Doklady 24, 1981). A segment is split at the greatest
+//! standardized rank sum, Tₙ = maxₖ |Σᵢ≤ₖ (rᵢ − r̄)| ÷ √(k·(n − k)) over midranks r (the maximally selected rank
+//! statistic: Pettitt, "A non-parametric approach to the change-point problem", Applied Statistics 28, 1979; Lausen
+//! and Schumacher, Biometrics 48, 1992), if its permutation p-value is at most the level (Antoch and Hušková,
+//! "Permutation tests in change point analysis", Statistics & Probability Letters 53, 2001). Ranks keep a single
+//! outlier from looking like a change. A series without any change has a false alarm with a probability of at most
+//! the level, because it has one only if the first test has one, whatever the distribution of its values. The runs
+//! must be exchangeable, though: noise that is correlated from run to run looks like changes.
 //!
-//! The last runs cannot be tested so: a change in the last run is one of n equally likely orders. [`latest_change`] compares them
-//! with the runs before, as a prediction interval does.
+//! The last runs cannot be tested so: a change in the last run is one of n equally likely orders. [`latest_change`]
+//! compares them with the runs before, as a prediction interval does.
 
 use crate::seed::Seed;
 use crate::stats::comparison::Group;
@@ -20,10 +21,11 @@ use rand_chacha::ChaCha8Rng;
 
 /// The least number of runs between two changes.
 pub const MIN_SEGMENT: usize = 3;
-/// A permutation test ends at this many exceedances: its p-value is surely above any level of interest (Besag and Clifford,
-/// "Sequential Monte Carlo p-values", Biometrika 78, 1991).
+/// A permutation test ends at this many exceedances: its p-value is surely above any level of interest (Besag and
+/// Clifford, "Sequential Monte Carlo p-values", Biometrika 78, 1991).
 const EXCEEDANCES: u32 = 20;
-/// Permutations per reciprocal of the level, so that a handful of exceedances are compatible with a significant p-value.
+/// Permutations per reciprocal of the level, so that a handful of exceedances are compatible with a significant
+/// p-value.
 const PERMUTATIONS_PER_LEVEL: f64 = 5.0;
 /// Least and greatest number of permutations. The greatest limits how small a p-value can be.
 const PERMUTATIONS: (f64, f64) = (999.0, 99_999.0);
@@ -37,7 +39,8 @@ pub struct ChangePoint {
     pub p: f64,
 }
 
-/// The changes in a series, ascending, each found by a test at this level. The same values, level and seed give the same changes.
+/// The changes in a series, ascending, each found by a test at this level. The same values, level and seed give the
+/// same changes.
 pub fn change_points(values: &[f64], level: f64, seed: Seed) -> Vec<ChangePoint> {
     let mut found = Vec::new();
     let mut segments = vec![(0, values.len())];
@@ -56,8 +59,9 @@ pub fn change_points(values: &[f64], level: f64, seed: Seed) -> Vec<ChangePoint>
     repartition(values, found, level, seed)
 }
 
-/// Tests each change again between its neighbors, because the first splits were placed while the other changes were unknown (Bai,
-/// "Estimating multiple breaks one at a time", Econometric Theory 13, 1997). This moves and removes changes, and adds none.
+/// Tests each change again between its neighbors, because the first splits were placed while the other changes were
+/// unknown (Bai, "Estimating multiple breaks one at a time", Econometric Theory 13, 1997). This moves and removes
+/// changes, and adds none.
 fn repartition(
     values: &[f64],
     mut found: Vec<ChangePoint>,
@@ -95,8 +99,8 @@ fn repartition(
     found
 }
 
-/// The best split of a segment, as the size of its first part, with its permutation p-value. None if the segment is too short, or all
-/// values are equal.
+/// The best split of a segment, as the size of its first part, with its permutation p-value. None if the segment is
+/// too short, or all values are equal.
 fn split(values: &[f64], level: f64, seed: Seed) -> Option<(usize, f64)> {
     let mut ranks = centered_ranks(values);
     let weights: Vec<f64> = (1..ranks.len())
@@ -155,10 +159,11 @@ fn centered_ranks(values: &[f64]) -> Vec<f64> {
     ranks
 }
 
-/// A change in the last values: the number of them that differ from those before, at most `longest`, for which the p-value of
-/// [`Group::p_of_new_mean`] is smallest. The p-value is multiplied by the number of tests (Bonferroni), so that a series without a
-/// change has a false alarm with a probability of at most `level`. At least `fewest` values are left to compare with, and their
-/// standard deviation counts as at least `least`.
+/// A change in the last values: the number of them that differ from those before, at most `longest`, for which the
+/// p-value of
+/// [`Group::p_of_new_mean`] is smallest. The p-value is multiplied by the number of tests (Bonferroni), so that a
+/// series without a change has a false alarm with a probability of at most `level`. At least `fewest` values are left
+/// to compare with, and their standard deviation counts as at least `least`.
 pub fn latest_change(
     values: &[f64],
     level: f64,
@@ -198,7 +203,8 @@ mod tests {
             .collect()
     }
 
-    /// Whether so many alarms in [`SERIES`] series are compatible with the nominal rate, by exact binomial bounds at 99.9 %.
+    /// Whether so many alarms in [`SERIES`] series are compatible with the nominal rate, by exact binomial bounds at
+    /// 99.9 %.
     fn is_nominal(alarms: usize, rate: f64) -> bool {
         let (hits, n) = (alarms as f64, SERIES as f64);
         lower(hits, n, 0.999) <= rate && rate <= upper(hits, n, 0.999)

@@ -1,4 +1,5 @@
-//! Comparison of two groups: Welch's test on replicates (one value per run), effect sizes, and adjustment for multiple tests.
+//! Comparison of two groups: Welch's test on replicates (one value per run), effect sizes, and adjustment for
+//! multiple tests.
 
 use crate::stats::design::inflation;
 use crate::stats::distributions::{t_above, t_quantile};
@@ -53,8 +54,9 @@ impl Center {
         }
     }
 
-    /// The variance of the center of n normal values, times n, for a variance of 1. For the median the limit π/2, which is above
-    /// the value of any finite n (Kenney and Keeping, "Mathematics of Statistics", part 2, section 10.9).
+    /// The variance of the center of n normal values, times n, for a variance of 1. For the median the limit π/2,
+    /// which is above the value of any finite n (Kenney and Keeping, "Mathematics of Statistics", part 2, section
+    /// 10.9).
     fn variance(self) -> f64 {
         match self {
             Center::Mean => 1.0,
@@ -86,17 +88,19 @@ impl Group {
         Some((self.mean - half_width, self.mean + half_width))
     }
 
-    /// Half-width of the prediction interval for one more replicate around the `center`, at one-sided confidence `level`:
-    /// t·s·√(1 + c/n) with c = 1 for the mean and π/2 for the median (Hahn and Meeker, "Statistical Intervals", section 4.7). It
-    /// is that of the random-effects model value = level + run + noise, because both terms are in s. None for fewer than two values.
+    /// Half-width of the prediction interval for one more replicate around the `center`, at one-sided confidence
+    /// `level`: t·s·√(1 + c/n) with c = 1 for the mean and π/2 for the median (Hahn and Meeker, "Statistical
+    /// Intervals", section 4.7). It is that of the random-effects model value = level + run + noise, because both
+    /// terms are in s. None for fewer than two values.
     pub fn prediction_half_width(&self, level: f64, center: Center) -> Option<f64> {
         let spread = (self.variance? * (1.0 + center.variance() / self.n as f64)).sqrt();
         Some(t_quantile(level, self.n as f64 - 1.0) * spread)
     }
 
-    /// Two-sided p-value of the mean of new replicates, if they are like these: Student's t = (mean − new mean) ÷ (s·√(1/n + 1/k))
-    /// for k new ones, with s from these alone. For one value, the test belongs to [`Group::prediction_half_width`]. The standard
-    /// deviation is at least `least`. None for fewer than two values, or without new ones.
+    /// Two-sided p-value of the mean of new replicates, if they are like these: Student's t = (mean − new mean) ÷
+    /// (s·√(1/n + 1/k)) for k new ones, with s from these alone. For one value, the test belongs to
+    /// [`Group::prediction_half_width`]. The standard deviation is at least `least`. None for fewer than two values,
+    /// or without new ones.
     pub fn p_of_new_mean(&self, new: &[f64], least: f64) -> Option<f64> {
         let distance = (mean(new)? - self.mean).abs();
         let scale = (1.0 / self.n as f64 + 1.0 / new.len() as f64).sqrt();
@@ -109,9 +113,9 @@ impl Group {
     }
 }
 
-/// Standard error of the difference of two means and its degrees of freedom (Welch, Biometrika 34, 1947). A group with a single
-/// value gets the variance of the other group, which yields the prediction interval for one more replicate. None if both groups
-/// have a single value.
+/// Standard error of the difference of two means and its degrees of freedom (Welch, Biometrika 34, 1947). A group
+/// with a single value gets the variance of the other group, which yields the prediction interval for one more
+/// replicate. None if both groups have a single value.
 fn error(a: Group, b: Group) -> Option<(f64, f64)> {
     let part = |group: Group, variance: f64| variance / group.n as f64;
     match (a.variance, b.variance) {
@@ -133,8 +137,8 @@ fn error(a: Group, b: Group) -> Option<(f64, f64)> {
     }
 }
 
-/// The difference `a` − `b` with bounds at one-sided confidence `level` each; the standard error is at least `least`. None if
-/// both groups have a single value.
+/// The difference `a` − `b` with bounds at one-sided confidence `level` each; the standard error is at least `least`.
+/// None if both groups have a single value.
 pub fn difference(a: Group, b: Group, level: f64, least: f64) -> Option<Difference> {
     let (error, freedom) = error(a, b)?;
     let (value, error) = (a.mean - b.mean, error.max(least));
@@ -152,8 +156,8 @@ pub fn difference(a: Group, b: Group, level: f64, least: f64) -> Option<Differen
     })
 }
 
-/// The smallest difference that `runs` replicates per side with standard deviation `sd` detect with probability `power` at
-/// one-sided confidence `level`; None for fewer than two.
+/// The smallest difference that `runs` replicates per side with standard deviation `sd` detect with probability
+/// `power` at one-sided confidence `level`; None for fewer than two.
 pub fn detectable(sd: f64, runs: usize, level: f64, power: f64) -> Option<f64> {
     let freedom = 2.0 * runs as f64 - 2.0;
     let reach = || t_quantile(level, freedom) + t_quantile(power, freedom);
@@ -167,8 +171,9 @@ pub fn detectable_by_one(sd: f64, runs: usize, level: f64, power: f64) -> Option
     (runs > 1).then(|| reach() * sd * (1.0 + 1.0 / runs as f64).sqrt())
 }
 
-/// Cliff's delta of ascending values: P(b > a) − P(b < a) for a random pair, from −1 to 1 (Cliff, "Dominance statistics: ordinal
-/// analyses to answer ordinal questions", Psychological Bulletin 114, 1993). None if either is empty.
+/// Cliff's delta of ascending values: P(b > a) − P(b < a) for a random pair, from −1 to 1 (Cliff, "Dominance
+/// statistics: ordinal analyses to answer ordinal questions", Psychological Bulletin 114, 1993). None if either is
+/// empty.
 pub fn cliffs_delta(a: &[f64], b: &[f64]) -> Option<f64> {
     if a.is_empty() || b.is_empty() {
         return None;
@@ -186,14 +191,14 @@ pub fn cliffs_delta(a: &[f64], b: &[f64]) -> Option<f64> {
     Some(sum / (a.len() as f64 * b.len() as f64))
 }
 
-/// Cohen's h for two shares: 2 asin √b − 2 asin √a (Cohen, "Statistical power analysis for the behavioral sciences", 2nd edition,
-/// 1988, chapter 6).
+/// Cohen's h for two shares: 2 asin √b − 2 asin √a (Cohen, "Statistical power analysis for the behavioral sciences",
+/// 2nd edition, 1988, chapter 6).
 pub fn cohens_h(a: f64, b: f64) -> f64 {
     2.0 * (b.sqrt().asin() - a.sqrt().asin())
 }
 
-/// p-values adjusted by Holm's method, in the order of `p`: bounds the probability of at least one false alarm (Holm, "A simple
-/// sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6, 1979).
+/// p-values adjusted by Holm's method, in the order of `p`: bounds the probability of at least one false alarm (Holm,
+/// "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6, 1979).
 pub fn holm(p: &[f64]) -> Vec<f64> {
     let m = p.len();
     let mut worst: f64 = 0.0;
@@ -203,8 +208,9 @@ pub fn holm(p: &[f64]) -> Vec<f64> {
     })
 }
 
-/// p-values adjusted by the method of Benjamini and Hochberg, in the order of `p`: bounds the expected share of false alarms
-/// among the alarms ("Controlling the false discovery rate", Journal of the Royal Statistical Society B 57, 1995).
+/// p-values adjusted by the method of Benjamini and Hochberg, in the order of `p`: bounds the expected share of false
+/// alarms among the alarms ("Controlling the false discovery rate", Journal of the Royal Statistical Society B 57,
+/// 1995).
 pub fn benjamini_hochberg(p: &[f64]) -> Vec<f64> {
     let m = p.len();
     let mut least: f64 = 1.0;
@@ -235,10 +241,10 @@ fn adjust_in_order(
     all
 }
 
-/// p-value of the hypothesis that all groups have the same distribution, by ranks with midranks for ties (Kruskal and Wallis, "Use
-/// of ranks in one-criterion variance analysis", JASA 47, 1952). Each group is in time order: H is divided by the variance
-/// inflation of its ranks ([`inflation`]), since consecutive requests are correlated. None with fewer than two groups that have
-/// values, or if all values are equal.
+/// p-value of the hypothesis that all groups have the same distribution, by ranks with midranks for ties (Kruskal and
+/// Wallis, "Use of ranks in one-criterion variance analysis", JASA 47, 1952). Each group is in time order: H is
+/// divided by the variance inflation of its ranks ([`inflation`]), since consecutive requests are correlated. None
+/// with fewer than two groups that have values, or if all values are equal.
 pub fn kruskal_wallis(groups: &[Vec<f64>]) -> Option<f64> {
     let ranks = ranks(groups);
     let h = h_statistic(&ranks)? / inflation(&ranks).times;
@@ -379,7 +385,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_the_mean_over_all_pairs(mut a in prop::collection::vec(0u8..9, 1..30), mut b in prop::collection::vec(0u8..9, 1..30)) {
+        fn it_is_the_mean_over_all_pairs(mut a in prop::collection::vec(0u8..9, 1..30),
+            mut b in prop::collection::vec(0u8..9, 1..30)) {
             a.sort();
             b.sort();
             let signs = b.iter().flat_map(|y| a.iter().map(move |x| f64::from(i8::from(y > x) - i8::from(y < x))));

@@ -1,8 +1,8 @@
-//! Correlation of the values of a run: the design effect (how many values carry the information of one independent value) and the
-//! effective sample size.
+//! Correlation of the values of a run: the design effect (how many values carry the information of one independent
+//! value) and the effective sample size.
 //!
-//! Gaps of one request are correlated, and so are requests that share a batch or a queue. Means and rates are ratios of sums over
-//! units: means are sums over counts, throughputs are sums over time.
+//! Gaps of one request are correlated, and so are requests that share a batch or a queue. Means and rates are ratios
+//! of sums over units: means are sums over counts, throughputs are sums over time.
 
 use crate::stats::distributions::{score, t_quantile};
 use crate::stats::moments::mean;
@@ -25,14 +25,15 @@ pub fn ratio<'a>(units: impl IntoIterator<Item = &'a Unit>) -> f64 {
     if weight > 0.0 { amount / weight } else { 0.0 }
 }
 
-/// Units of a planned level of the load from which on its ratio is known well enough to be removed, and the most levels.
+/// Units of a planned level of the load from which on its ratio is known well enough to be removed, and the most
+/// levels.
 const PLANNED: usize = 20;
 const MOST_LEVELS: usize = 8;
 
-/// The units without what differs between the planned levels of the load, of which each unit has one: the amounts of each level are moved
-/// so that its ratio is that of all. Both sums stay. What is left varies within the levels (stratification: Cochran, "Sampling
-/// techniques", 3rd edition, section 5.3). Levels take degrees of freedom from the batches of a variance, so what is left is × √((k − 1)
-/// ÷ (k − levels)) for k = 10 batches.
+/// The units without what differs between the planned levels of the load, of which each unit has one: the amounts of
+/// each level are moved so that its ratio is that of all. Both sums stay. What is left varies within the levels
+/// (stratification: Cochran, "Sampling techniques", 3rd edition, section 5.3). Levels take degrees of freedom from
+/// the batches of a variance, so what is left is × √((k − 1) ÷ (k − levels)) for k = 10 batches.
 pub fn without_plan(units: Vec<Unit>, levels: &[u32]) -> Vec<Unit> {
     let Some(first) = levels.first().filter(|_| levels.len() == units.len()) else {
         return units;
@@ -71,8 +72,8 @@ pub fn without_plan(units: Vec<Unit>, levels: &[u32]) -> Vec<Unit> {
     units.into_iter().zip(levels).map(shift).collect()
 }
 
-/// Numbers of batches for at least [`MANY`] units: many batches detect short correlations, few batches long ones. Fewer units use
-/// the last one.
+/// Numbers of batches for at least [`MANY`] units: many batches detect short correlations, few batches long ones.
+/// Fewer units use the last one.
 const BATCHES: [usize; 2] = [20, 10];
 const MANY: usize = 200;
 /// Numbers of batches where requests arrive in bursts: a batch is to be longer than the cycle of the bursts.
@@ -139,8 +140,8 @@ impl Dependence {
             .fold(1.0, |most, own| own.times.max(most))
     }
 
-    /// The design effect for a bound at confidence `level`, at least 1. A variance of few batches is itself uncertain, which the
-    /// factor of Korn and Graubard (Survey Methodology 24, 1998) covers by Student's t.
+    /// The design effect for a bound at confidence `level`, at least 1. A variance of few batches is itself
+    /// uncertain, which the factor of Korn and Graubard (Survey Methodology 24, 1998) covers by Student's t.
     pub fn effect(&self, level: f64) -> f64 {
         let factor = |own: &Estimate| (t_quantile(level, own.freedom) / score(level)).powi(2);
         self.estimates
@@ -149,19 +150,20 @@ impl Dependence {
     }
 }
 
-/// The dependence of values for the share Σ amount ÷ Σ weight. A unit is a request: `amount` of its `weight` values count towards
-/// the share. Units are in time order, and `rounds` has the round of each.
+/// The dependence of values for the share Σ amount ÷ Σ weight. A unit is a request: `amount` of its `weight` values
+/// count towards the share. Units are in time order, and `rounds` has the round of each.
 ///
-/// The design effect is the largest of several variance estimates ÷ the variance of as many independent values: by requests, as a
-/// ratio over clusters by linearization (Cochran, "Sampling techniques", 3rd edition, section 3.12), times the inflation by
-/// autocorrelation (Geyer, [`inflation`]); by 20 and by 10 batch means (Law, "Simulation modeling and analysis", 5th edition,
-/// section 9.5.3); and by rounds if there are 5 or more. Neither batches nor lags cross rounds.
+/// The design effect is the largest of several variance estimates ÷ the variance of as many independent values: by
+/// requests, as a ratio over clusters by linearization (Cochran, "Sampling techniques", 3rd edition, section 3.12),
+/// times the inflation by autocorrelation (Geyer, [`inflation`]); by 20 and by 10 batch means (Law, "Simulation
+/// modeling and analysis", 5th edition, section 9.5.3); and by rounds if there are 5 or more. Neither batches nor
+/// lags cross rounds.
 pub fn dependence(units: &[Unit], rounds: &[u32]) -> Dependence {
     dependence_over_time(units, rounds, &[])
 }
 
-/// The dependence of values that arrived at `times`. Where they arrived in bursts, batches of equally many are short beside the cycle of
-/// the bursts, so batches are equal parts of the time.
+/// The dependence of values that arrived at `times`. Where they arrived in bursts, batches of equally many are short
+/// beside the cycle of the bursts, so batches are equal parts of the time.
 pub fn dependence_over_time(units: &[Unit], rounds: &[u32], times: &[f64]) -> Dependence {
     let (share, weight) = (
         ratio(units),
@@ -300,8 +302,8 @@ pub(super) fn by_round<'a>(residuals: &'a [f64], rounds: &[u32]) -> Vec<&'a [f64
     rounds.chunk_by(|a, b| a == b).filter_map(own).collect()
 }
 
-/// Slices of a round by whose counts bursts are detected, and the dispersion of the counts of bursts (variance ÷ mean). Random arrivals
-/// have more in one of 150 runs.
+/// Slices of a round by whose counts bursts are detected, and the dispersion of the counts of bursts (variance ÷
+/// mean). Random arrivals have more in one of 150 runs.
 const SLICES: usize = 20;
 const BURSTS: f64 = 2.0;
 
@@ -328,8 +330,8 @@ fn has_bursts(times: &[f64]) -> bool {
     takes_time && times.len() >= FEW && squares / (SLICES as f64 - 1.0) > BURSTS * mean
 }
 
-/// Sums over about `wanted` consecutive batches that do not cross rounds, of nearly equal size, or of equal time where the values of the
-/// round arrived in bursts.
+/// Sums over about `wanted` consecutive batches that do not cross rounds, of nearly equal size, or of equal time
+/// where the values of the round arrived in bursts.
 fn batches(rounds: &[&[f64]], times: &[&[f64]], wanted: usize) -> Vec<f64> {
     let n: usize = rounds.iter().map(|round| round.len()).sum();
     let cut = |(index, round): (usize, &&[f64])| {
@@ -361,12 +363,13 @@ fn batches(rounds: &[&[f64]], times: &[&[f64]], wanted: usize) -> Vec<f64> {
 /// Maximum number of values for the autocovariance; more values are averaged in consecutive groups first.
 const MOST: usize = 8192;
 
-/// The effective sample size of all values for their mean: n · variance ÷ long-run variance. The latter by the initial monotone
-/// sequence of Geyer, "Practical Markov chain Monte Carlo", Statistical Science 7 (1992), section 3.3: twice the sum of the
-/// autocovariances, in pairs of lags, as long as the pairs are positive, each at most the previous one.
+/// The effective sample size of all values for their mean: n · variance ÷ long-run variance. The latter by the
+/// initial monotone sequence of Geyer, "Practical Markov chain Monte Carlo", Statistical Science 7 (1992), section
+/// 3.3: twice the sum of the autocovariances, in pairs of lags, as long as the pairs are positive, each at most the
+/// previous one.
 ///
-/// Series are in time order, with separate means and a common autocovariance. The result is between 1 and n; negative correlation
-/// yields n, as do equal values.
+/// Series are in time order, with separate means and a common autocovariance. The result is between 1 and n; negative
+/// correlation yields n, as do equal values.
 pub fn effective(series: &[Vec<f64>]) -> f64 {
     let n = series.iter().map(Vec::len).sum::<usize>() as f64;
     if n > 0.0 {
@@ -425,8 +428,9 @@ fn around(series: &[Vec<f64>]) -> Vec<Vec<f64>> {
 
 /// The long-run variance, and the last lag used.
 ///
-/// Subtracting the mean of each of r series with n values in total reduces each autocovariance by r V ÷ n, with V the long-run
-/// variance. Over all lags from −l to l that is (2 l + 1) r ÷ n of V, so the sum is divided by the rest, at least one half.
+/// Subtracting the mean of each of r series with n values in total reduces each autocovariance by r V ÷ n, with V the
+/// long-run variance. Over all lags from −l to l that is (2 l + 1) r ÷ n of V, so the sum is divided by the rest, at
+/// least one half.
 fn long_run(off: &[Vec<f64>]) -> (f64, usize) {
     let n = off.iter().map(Vec::len).sum::<usize>() as f64;
     let product = |own: &Vec<f64>, lag: usize| {

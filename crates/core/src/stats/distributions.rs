@@ -18,8 +18,8 @@ pub fn density(score: f64) -> f64 {
     Normal::standard().pdf(score)
 }
 
-/// Combines independent z-scores with weights: Σ w z / √Σ w² (Stouffer and others, "The American Soldier" 1, 1949; weights:
-/// Liptak, 1958). With w = √n it is the score of the pooled samples. 0 without scores.
+/// Combines independent z-scores with weights: Σ w z / √Σ w² (Stouffer and others, "The American Soldier" 1, 1949;
+/// weights: Liptak, 1958). With w = √n it is the score of the pooled samples. 0 without scores.
 pub fn pooled(scores: impl IntoIterator<Item = (f64, f64)>) -> f64 {
     let (sum, squares) = scores
         .into_iter()
@@ -36,7 +36,8 @@ pub fn pooled(scores: impl IntoIterator<Item = (f64, f64)>) -> f64 {
 /// Degrees of freedom from which on Student's t is treated as normal.
 const MANY: f64 = 1e6;
 
-/// The quantile `level`, 0 < level < 1, of Student's t with `freedom` degrees of freedom; infinity is the normal distribution.
+/// The quantile `level`, 0 < level < 1, of Student's t with `freedom` degrees of freedom; infinity is the normal
+/// distribution.
 pub fn t_quantile(level: f64, freedom: f64) -> f64 {
     student(freedom).map_or_else(|| score(level), |student| student.inverse_cdf(level))
 }
@@ -77,8 +78,8 @@ pub fn kolmogorov_smirnov(values: &[f64], cdf: impl Fn(f64) -> f64) -> Option<Fi
     })
 }
 
-/// The limiting distribution with the small-sample correction of Stephens, Journal of the Royal Statistical Society B 32 (1970),
-/// accurate from n = 4 on.
+/// The limiting distribution with the small-sample correction of Stephens, Journal of the Royal Statistical Society B
+/// 32 (1970), accurate from n = 4 on.
 fn p_value(n: f64, distance: f64) -> f64 {
     let scaled = (n.sqrt() + 0.12 + 0.11 / n.sqrt()) * distance;
     if scaled < 0.2 {

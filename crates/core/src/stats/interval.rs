@@ -1,9 +1,10 @@
 //! Confidence intervals: of one estimate, of the ratio of two, and of one compared with a multiple of another.
 //!
-//! Both sides of a comparison are uncertain. If all values are above 0, the ratio is bounded on the logarithms ([`ratio`]). For
-//! shares and values that may be 0, the difference a − f·b is bounded by the same method on the plain scale, because a ratio with
-//! zeros has no bound (Zou and Donner, Statistics in Medicine 27, 2008; for shares, Newcombe, "Interval estimation for the
-//! difference between independent proportions", Statistics in Medicine 17, 1998).
+//! Both sides of a comparison are uncertain. If all values are above 0, the ratio is bounded on the logarithms
+//! ([`ratio`]). For shares and values that may be 0, the difference a − f·b is bounded by the same method on the
+//! plain scale, because a ratio with zeros has no bound (Zou and Donner, Statistics in Medicine 27, 2008; for shares,
+//! Newcombe, "Interval estimation for the difference between independent proportions", Statistics in Medicine 17,
+//! 1998).
 
 use crate::stats::distributions::{t_above, t_quantile};
 use crate::stats::quantile::{Method, quantile as nearest};
@@ -30,8 +31,8 @@ impl Interval {
         }
     }
 
-    /// Widens both bounds by a factor, for correlated samples. On the logarithms if all values are above 0, so that they remain
-    /// so and ratios are possible.
+    /// Widens both bounds by a factor, for correlated samples. On the logarithms if all values are above 0, so that
+    /// they remain so and ratios are possible.
     pub fn widened(self, times: f64) -> Interval {
         let value = self.value;
         if self.low > 0.0 && value > 0.0 && self.high.is_finite() {
@@ -50,8 +51,9 @@ impl Interval {
     }
 }
 
-/// The quantile `p`, 0 < p < 1, of ascending values, with order statistics as bounds at confidence `level` each (Conover,
-/// "Practical Nonparametric Statistics", 3rd edition, section 3.2). None if there are too few values for either bound.
+/// The quantile `p`, 0 < p < 1, of ascending values, with order statistics as bounds at confidence `level` each
+/// (Conover, "Practical Nonparametric Statistics", 3rd edition, section 3.2). None if there are too few values for
+/// either bound.
 pub fn quantile(sorted: &[f64], p: f64, level: f64) -> Option<Interval> {
     let n = sorted.len() as u64;
     // Number of values that may lie above the upper bound, and below the lower one.
@@ -69,8 +71,9 @@ pub fn quantile(sorted: &[f64], p: f64, level: f64) -> Option<Interval> {
 pub enum Relation {
     /// They are of separate measurements: their uncertainties add up as variances.
     Independent,
-    /// They are of the same measurement, with an unknown correlation: their uncertainties add up as they are. That is the largest
-    /// possible sum, since the standard error of a difference is at most the sum of the standard errors (correlation −1).
+    /// They are of the same measurement, with an unknown correlation: their uncertainties add up as they are. That is
+    /// the largest possible sum, since the standard error of a difference is at most the sum of the standard errors
+    /// (correlation −1).
     Unknown,
 }
 
@@ -82,8 +85,8 @@ impl Relation {
         }
     }
 
-    /// The part of the uncertainties of a and b that decreases with more samples of a, and the rest: a longer measurement has more
-    /// samples of both.
+    /// The part of the uncertainties of a and b that decreases with more samples of a, and the rest: a longer
+    /// measurement has more samples of both.
     fn split(self, a: f64, b: f64) -> (f64, f64) {
         match self {
             Relation::Independent => (a, b),
@@ -92,9 +95,10 @@ impl Relation {
     }
 }
 
-/// The ratio `a / b` of two independent estimates with bounds at their confidence: the method of variance estimates recovery
-/// (MOVER) on the logarithms, which preserves skewed intervals (Zou and Donner, "Construction of confidence limits about effect
-/// measures: a general approach", Statistics in Medicine 27, 2008). None unless every bound is above 0.
+/// The ratio `a / b` of two independent estimates with bounds at their confidence: the method of variance estimates
+/// recovery (MOVER) on the logarithms, which preserves skewed intervals (Zou and Donner, "Construction of confidence
+/// limits about effect measures: a general approach", Statistics in Medicine 27, 2008). None unless every bound is
+/// above 0.
 pub fn ratio(a: Interval, b: Interval) -> Option<Interval> {
     related_ratio(a, b, Relation::Independent)
 }
@@ -122,8 +126,8 @@ fn arms(a: Interval, b: Interval) -> [[f64; 2]; 2] {
     [down, up]
 }
 
-/// How the bounds of two estimates a and b relate to standard errors: by Student's t at `level`, with the degrees of `freedom` of
-/// a and of b, infinite for the normal distribution.
+/// How the bounds of two estimates a and b relate to standard errors: by Student's t at `level`, with the degrees of
+/// `freedom` of a and of b, infinite for the normal distribution.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
     /// One-sided confidence of each bound.
@@ -133,8 +137,9 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// Combines the bound distances of a and b into one standard error with its degrees of freedom (Welch, "The generalization of
-    /// 'Student's' problem when several different population variances are involved", Biometrika 34, 1947).
+    /// Combines the bound distances of a and b into one standard error with its degrees of freedom (Welch, "The
+    /// generalization of 'Student's' problem when several different population variances are involved", Biometrika
+    /// 34, 1947).
     fn joined(&self, arms: [f64; 2]) -> (f64, f64) {
         let [a, b] = self.freedom.map(|freedom| t_quantile(self.level, freedom));
         let errors = [arms[0] / a, arms[1] / b];
@@ -167,8 +172,9 @@ impl Scale {
     }
 }
 
-/// The ratio `a / b` as in [`ratio`], and the two-sided p-value of the hypothesis that it is 1, with the standard error from the
-/// bound towards 1. The p-value is below 2 (1 − level) exactly if 1 lies outside the bounds. None unless every bound is above 0.
+/// The ratio `a / b` as in [`ratio`], and the two-sided p-value of the hypothesis that it is 1, with the standard
+/// error from the bound towards 1. The p-value is below 2 (1 − level) exactly if 1 lies outside the bounds. None
+/// unless every bound is above 0.
 pub fn change(a: Interval, b: Interval, scale: Scale) -> Option<(Interval, f64)> {
     let value = ratio(a, b)?.value;
     let off = value.ln();
@@ -258,8 +264,8 @@ pub fn compare_with_multiple(
     }
 }
 
-/// Compares a single new value `a` with `factor` times `b`, the mean of several runs. `reach` is the half-width of the prediction
-/// interval on the logarithms. Both values are above 0.
+/// Compares a single new value `a` with `factor` times `b`, the mean of several runs. `reach` is the half-width of
+/// the prediction interval on the logarithms. Both values are above 0.
 pub fn predicted(a: f64, b: f64, reach: f64, factor: f64) -> Compared {
     let limit = factor * b;
     let seen = Interval {
@@ -274,8 +280,8 @@ pub fn predicted(a: f64, b: f64, reach: f64, factor: f64) -> Compared {
     }
 }
 
-/// For an infinite estimate (a quantile among failed requests), only one bound exists, and only if the other estimate has one.
-/// The bound distances add up, because one of them is 0.
+/// For an infinite estimate (a quantile among failed requests), only one bound exists, and only if the other estimate
+/// has one. The bound distances add up, because one of them is 0.
 fn among_failed(a: Interval, b: Interval) -> Interval {
     let known = b.value > 0.0 && b.value.is_finite();
     if a.value > 0.0 {
@@ -319,8 +325,8 @@ impl Compared {
         }
     }
 
-    /// Total number of samples of `a` (which has `n`) for a decision. The uncertainty of `a` decreases with √n, that of the other
-    /// estimate stays. None if no number suffices.
+    /// Total number of samples of `a` (which has `n`) for a decision. The uncertainty of `a` decreases with √n, that
+    /// of the other estimate stays. None if no number suffices.
     pub fn needed(&self, n: u64) -> Option<u64> {
         let (away, own, other) = self.towards;
         let remaining = away * away - other * other;
@@ -336,8 +342,8 @@ impl Compared {
     }
 }
 
-/// The order statistics that bound the quantile `p` of ascending values at confidence `level` each. `effect` is the design
-/// effect. None for a bound with too few values.
+/// The order statistics that bound the quantile `p` of ascending values at confidence `level` each. `effect` is the
+/// design effect. None for a bound with too few values.
 pub fn quantile_ends(
     sorted: &[f64],
     p: f64,
@@ -452,7 +458,8 @@ mod tests {
 
     #[test]
     fn few_degrees_of_freedom_have_the_tails_of_student() {
-        // Arms of t(0.975; 4) = 2.776445 standard errors of 0.1; the difference is 0.4 = 2.828427 of √2 · 0.1, at 8 degrees.
+        // Arms of t(0.975; 4) = 2.776445 standard errors of 0.1; the difference is 0.4 = 2.828427 of √2 · 0.1, at 8
+        // degrees.
         let own = |value: f64| {
             of(
                 value,
@@ -700,7 +707,8 @@ mod tests {
 
     #[test]
     fn an_equal_pair_is_called_worse_no_more_often_than_allowed() {
-        // Shares of 3 % against shares of 3 %: `<= 1 * baseline` is exactly at the truth, the worst case for both errors.
+        // Shares of 3 % against shares of 3 %: `<= 1 * baseline` is exactly at the truth, the worst case for both
+        // errors.
         let mut rng = ChaCha8Rng::seed_from_u64(5);
         let mut draw = |n: u64| {
             share(

@@ -1,7 +1,7 @@
 //! Standard errors of means and rates over correlated requests, relative to the long-run value.
 //!
-//! Batch means (Law, "Simulation Modeling and Analysis", 5th edition, section 9.5.3) with Student's t, and at least the variance
-//! of Geyer's initial sequence (see [`effective`]).
+//! Batch means (Law, "Simulation Modeling and Analysis", 5th edition, section 9.5.3) with Student's t, and at least
+//! the variance of Geyer's initial sequence (see [`effective`]).
 
 use crate::stats::design::{Unit, by_round, effective, ratio, squares};
 use crate::stats::distributions::t_quantile;
@@ -14,8 +14,8 @@ pub const ROUNDS: usize = 5;
 pub const BINS: usize = 240;
 /// Possible numbers of slices, each of several bins.
 const SLICES: [usize; 8] = [5, 6, 8, 10, 12, 15, 16, 20];
-/// Numbers of batches: many batches detect short correlations, few batches long ones. Fewer than [`MANY`] values use the last
-/// two.
+/// Numbers of batches: many batches detect short correlations, few batches long ones. Fewer than [`MANY`] values use
+/// the last two.
 const BATCHES: [usize; 3] = [20, 10, 5];
 const MANY: usize = 200;
 
@@ -64,8 +64,8 @@ impl LongRun {
             .unwrap_or_default()
     }
 
-    /// The one-sided bounds `(lower, upper)`, each at confidence `level`; on the logarithm if the estimate is above 0, because
-    /// latencies are skewed and never negative.
+    /// The one-sided bounds `(lower, upper)`, each at confidence `level`; on the logarithm if the estimate is above
+    /// 0, because latencies are skewed and never negative.
     pub fn ends(&self, level: f64) -> (f64, f64) {
         let (value, arm) = (self.value, self.deciding(level).half_width(level));
         if value > 0.0 {
@@ -89,8 +89,8 @@ impl LongRun {
     }
 }
 
-/// The ratio of sums Σ amount ÷ Σ weight over units in time order; `rounds` has the round of each. None for fewer than [`LEAST`]
-/// units.
+/// The ratio of sums Σ amount ÷ Σ weight over units in time order; `rounds` has the round of each. None for fewer
+/// than [`LEAST`] units.
 pub fn mean(units: &[Unit], rounds: &[u32]) -> Option<LongRun> {
     let (n, weight) = (
         units.len(),
@@ -151,11 +151,11 @@ pub fn mean(units: &[Unit], rounds: &[u32]) -> Option<LongRun> {
     })
 }
 
-/// The rate Σ amount ÷ Σ seconds over rounds, each cut into 5 to 20 slices that are, if possible, no shorter than a request takes
-/// (`request`, seconds). None without time.
+/// The rate Σ amount ÷ Σ seconds over rounds, each cut into 5 to 20 slices that are, if possible, no shorter than a
+/// request takes (`request`, seconds). None without time.
 ///
-/// The position of the window's ends adds to the variance: if requests run in waves, slices of whole waves are all equal. The
-/// variation of the running count within the slices estimates this part.
+/// The position of the window's ends adds to the variance: if requests run in waves, slices of whole waves are all
+/// equal. The variation of the running count within the slices estimates this part.
 pub fn rate(rounds: &[Arrivals], request: f64) -> Option<LongRun> {
     let rounds: Vec<&Arrivals> = rounds
         .iter()

@@ -28,10 +28,11 @@ pub struct Components {
     pub within: f64,
 }
 
-/// The components by the analysis of variance, for groups of unequal size: σ² within = MSW, σ² between = (MSB − MSW · inflation)
-/// ÷ n₀ with n₀ = (N − Σ nᵢ² ÷ N) ÷ (k − 1), not below 0 (Searle, Casella and McCulloch, "Variance components", 1992, section
-/// 3.6). `inflation` is the variance of a group mean relative to that of independent values, 1 if they are independent. None for
-/// fewer than two groups with values, or if no group has two.
+/// The components by the analysis of variance, for groups of unequal size: σ² within = MSW, σ² between = (MSB − MSW ·
+/// inflation) ÷ n₀ with n₀ = (N − Σ nᵢ² ÷ N) ÷ (k − 1), not below 0 (Searle, Casella and McCulloch, "Variance
+/// components", 1992, section
+/// 3.6). `inflation` is the variance of a group mean relative to that of independent values, 1 if they are
+/// independent. None for fewer than two groups with values, or if no group has two.
 pub fn components(groups: &[Vec<f64>], inflation: f64) -> Option<Components> {
     let groups: Vec<(&Vec<f64>, f64)> = groups
         .iter()

@@ -40,11 +40,11 @@ impl Pairs {
         self.len() == 0
     }
 
-    /// The one-sided p-value for "the second share is at least `factor` × the first one": small where it is below. For a factor of 1
-    /// it is exact: the binomial test of the items of one side only (McNemar, "Note on the sampling error of the difference between
-    /// correlated proportions or percentages", Psychometrika 12, 1947). For others it is that of the score test with the estimates
-    /// under the null hypothesis (Nam and Blackwelder, "Analysis of the ratio of marginal probabilities in a matched-pair setting",
-    /// Statistics in Medicine 21, 2002).
+    /// The one-sided p-value for "the second share is at least `factor` × the first one": small where it is below.
+    /// For a factor of 1 it is exact: the binomial test of the items of one side only (McNemar, "Note on the sampling
+    /// error of the difference between correlated proportions or percentages", Psychometrika 12, 1947). For others it
+    /// is that of the score test with the estimates under the null hypothesis (Nam and Blackwelder, "Analysis of the
+    /// ratio of marginal probabilities in a matched-pair setting", Statistics in Medicine 21, 2002).
     pub fn p_below(self, factor: f64) -> f64 {
         match factor == 1.0 {
             true => at_most((self.lost + self.gained) as f64, 0.5, self.gained as f64),
@@ -66,8 +66,9 @@ impl Pairs {
         }
     }
 
-    /// The binomial test of the net loss among the items of the first side, each of which is lost with 1 − `factor`. It is exact where
-    /// nothing is gained, and the score test is not where few items change. 0 for a factor above 1, and 1 for one with few items.
+    /// The binomial test of the net loss among the items of the first side, each of which is lost with 1 − `factor`.
+    /// It is exact where nothing is gained, and the score test is not where few items change. 0 for a factor above 1,
+    /// and 1 for one with few items.
     fn p_of_changed(self, factor: f64, tail: fn(f64, f64, f64) -> f64) -> f64 {
         if factor > 1.0 {
             return f64::from(u8::from(self.len() < FEW));
@@ -76,7 +77,8 @@ impl Pairs {
         tail((self.both + self.lost) as f64, 1.0 - factor, net)
     }
 
-    /// Standard errors by which the second share is above `factor` × the first one. None without an item on either side.
+    /// Standard errors by which the second share is above `factor` × the first one. None without an item on either
+    /// side.
     fn score(self, factor: f64) -> Option<f64> {
         let [both, lost, gained] = [self.both, self.lost, self.gained].map(|count| count as f64);
         let n = self.len() as f64;
@@ -84,8 +86,8 @@ impl Pairs {
             return None;
         }
         let kept = 1.0 - factor;
-        // The likelihood has its maximum under the null hypothesis at both ÷ (n + λ kept), lost ÷ (n − λ factor), gained ÷ (n + λ),
-        // where λ is such that the shares are apart by the factor. The difference falls in λ.
+        // The likelihood has its maximum under the null hypothesis at both ÷ (n + λ kept), lost ÷ (n − λ factor),
+        // gained ÷ (n + λ), where λ is such that the shares are apart by the factor. The difference falls in λ.
         let share = |count: f64, weight: f64| if count == 0.0 { 0.0 } else { count / weight };
         let estimates = |lambda: f64| {
             [
@@ -162,8 +164,8 @@ mod tests {
         assert!(many.is_finite() && many < -1.0, "{many}");
     }
 
-    /// How often the hypothesis at its edge is rejected at 5 %, and how often one of a further loss of `loss` points, of 4,000 pairs of
-    /// runs: 90 % right at first, of which `change` more are lost and gained.
+    /// How often the hypothesis at its edge is rejected at 5 %, and how often one of a further loss of `loss` points,
+    /// of 4,000 pairs of runs: 90 % right at first, of which `change` more are lost and gained.
     fn rejected(n: u64, factor: f64, change: f64, loss: f64) -> [f64; 3] {
         let mut rng = ChaCha8Rng::seed_from_u64(n);
         let first = 0.9;

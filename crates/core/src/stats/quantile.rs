@@ -1,5 +1,5 @@
-//! Sample quantiles, by the definitions of Hyndman and Fan, "Sample quantiles in statistical packages", The American Statistician
-//! 50 (1996).
+//! Sample quantiles, by the definitions of Hyndman and Fan, "Sample quantiles in statistical packages", The American
+//! Statistician 50 (1996).
 
 /// The definition of a sample quantile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -8,8 +8,8 @@ pub enum Method {
     NearestRank,
     /// The same, but the mean of two neighbours if p·n is an integer (definition 2): the usual median.
     Averaged,
-    /// Linear interpolation at position p·(n − 1), counted from 0 (definition 7): the default of numpy, for files in the format
-    /// of other tools.
+    /// Linear interpolation at position p·(n − 1), counted from 0 (definition 7): the default of numpy, for files in
+    /// the format of other tools.
     Linear,
 }
 
@@ -52,8 +52,8 @@ pub fn quantile(sorted: &[f64], p: f64, method: Method) -> Option<f64> {
     }
 }
 
-/// The value at a rank of the ascending order, counted from 1, by selection: far cheaper than a sort for millions of values,
-/// whose order changes. None for a rank that does not exist.
+/// The value at a rank of the ascending order, counted from 1, by selection: far cheaper than a sort for millions of
+/// values, whose order changes. None for a rank that does not exist.
 pub fn order_statistic(values: &mut [f64], rank: usize) -> Option<f64> {
     let index = rank.checked_sub(1).filter(|&index| index < values.len())?;
     Some(*values.select_nth_unstable_by(index, f64::total_cmp).1)
@@ -125,7 +125,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn at_least_p_of_the_values_are_at_or_under_the_quantile(mut xs in prop::collection::vec(-1e6..1e6f64, 1..200), p in 0.0..=1.0f64) {
+        fn at_least_p_of_the_values_are_at_or_under_the_quantile(
+            mut xs in prop::collection::vec(-1e6..1e6f64, 1..200), p in 0.0..=1.0f64
+        ) {
             sort(&mut xs);
             let q = quantile(&xs, p, Method::NearestRank).unwrap();
             prop_assert_eq!(select_quantile(&mut xs.clone(), p), Some(q));

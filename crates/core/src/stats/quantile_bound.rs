@@ -1,8 +1,9 @@
-//! The exact test of "at most this share of samples exceeds the limit", which decides every objective on a quantile or a share.
+//! The exact test of "at most this share of samples exceeds the limit", which decides every objective on a quantile
+//! or a share.
 //!
-//! A quantile p is below a limit exactly if at most 1 − p of all requests exceed it, so the order-statistic interval for a
-//! quantile (Conover, "Practical Nonparametric Statistics", 3rd edition, section 3.2) and the exact interval for a share (Clopper
-//! and Pearson, Biometrika 26, 1934) are one binomial test.
+//! A quantile p is below a limit exactly if at most 1 − p of all requests exceed it, so the order-statistic interval
+//! for a quantile (Conover, "Practical Nonparametric Statistics", 3rd edition, section 3.2) and the exact interval
+//! for a share (Clopper and Pearson, Biometrika 26, 1934) are one binomial test.
 
 use crate::stats::distributions::score;
 use crate::stats::share::{at_least, at_most};
@@ -21,9 +22,10 @@ pub enum Decision {
     Open,
 }
 
-/// Decides, at confidence `level`, the claim that at most a share `tail` exceeds the limit, after `breaking` of `n` samples did.
-/// Non-integer arguments are effective sample sizes (Korn and Graubard, "Confidence intervals for proportions with small expected
-/// number of positive counts estimated from survey data", Survey Methodology 24, 1998).
+/// Decides, at confidence `level`, the claim that at most a share `tail` exceeds the limit, after `breaking` of `n`
+/// samples did. Non-integer arguments are effective sample sizes (Korn and Graubard, "Confidence intervals for
+/// proportions with small expected number of positive counts estimated from survey data", Survey Methodology 24,
+/// 1998).
 pub fn decide(n: f64, breaking: f64, tail: f64, level: f64) -> Decision {
     match () {
         () if at_most(n, tail, breaking) <= 1.0 - level => Decision::Holds,
@@ -32,9 +34,10 @@ pub fn decide(n: f64, breaking: f64, tail: f64, level: f64) -> Decision {
     }
 }
 
-/// Probability that at most a share `tail` exceeds the limit, after `breaking` of `n` samples did: the posterior under Jeffreys'
-/// prior, Beta(breaking + ½, n − breaking + ½) (Brown, Cai and DasGupta, "Interval estimation for a binomial proportion",
-/// Statistical Science 16, 2001). ½ without samples. Non-integer arguments are effective sample sizes.
+/// Probability that at most a share `tail` exceeds the limit, after `breaking` of `n` samples did: the posterior
+/// under Jeffreys' prior, Beta(breaking + ½, n − breaking + ½) (Brown, Cai and DasGupta, "Interval estimation for a
+/// binomial proportion", Statistical Science 16, 2001). ½ without samples. Non-integer arguments are effective sample
+/// sizes.
 pub fn chance(n: f64, breaking: f64, tail: f64) -> f64 {
     if n > 0.0 {
         at_least(n, tail, breaking + 0.5)
@@ -43,8 +46,8 @@ pub fn chance(n: f64, breaking: f64, tail: f64) -> f64 {
     }
 }
 
-/// The maximum number of `n` samples that may exceed the limit while the claim is confirmed. `effect` is the design effect. None
-/// if not even zero suffices.
+/// The maximum number of `n` samples that may exceed the limit while the claim is confirmed. `effect` is the design
+/// effect. None if not even zero suffices.
 pub fn allowed(n: u64, effect: f64, tail: f64, level: f64) -> Option<u64> {
     let holds = |t: u64| at_most(n as f64 / effect, tail, t as f64 / effect) <= 1.0 - level;
     if n == 0 || !holds(0) {
@@ -68,8 +71,8 @@ pub fn needed(tail: f64, level: f64, breaking: u64) -> Option<u64> {
     least(t + 1.0, 0.0, |n| at_most(n, tail, t) <= 1.0 - level)
 }
 
-/// The smallest integer from `n` on that decides the claim if the observed `share` of samples over the limit persists. None if
-/// that share equals the claimed one.
+/// The smallest integer from `n` on that decides the claim if the observed `share` of samples over the limit
+/// persists. None if that share equals the claimed one.
 pub fn needed_to_decide(n: f64, share: f64, tail: f64, level: f64) -> Option<u64> {
     // Normal approximation, since each exact test of millions of samples is slow.
     let guess = (score(level) / (share - tail)).powi(2) * tail * (1.0 - tail);

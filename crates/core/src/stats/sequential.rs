@@ -1,23 +1,25 @@
 //! Sequential tests for stopping early: is the share of requests that exceed a limit larger than allowed?
 //!
-//! For a share q over the allowed q₀, the likelihood ratio ∏ (q/q₀)^x ((1−q)/(1−q₀))^(1−x) of requests x (1: it exceeded the
-//! limit) has an expectation of at most 1 at each step if the true share θ ≤ q₀: θ q/q₀ + (1−θ)(1−q)/(1−q₀) increases with θ and
-//! is 1 at θ = q₀. Every mixture of such ratios over q > q₀ is then a non-negative supermartingale that starts at 1, and by
-//! Ville's inequality ("Étude critique de la notion de collectif", 1939) the probability that it ever reaches 1/α is at most α,
-//! however often it is evaluated. Such mixtures go back to Robbins ("Statistical methods related to the law of the iterated
-//! logarithm", Annals of Mathematical Statistics 41, 1970); see Ramdas, Grünwald, Vovk and Shafer ("Game-theoretic statistics and
-//! safe anytime-valid inference", Statistical Science 38, 2023).
+//! For a share q over the allowed q₀, the likelihood ratio ∏ (q/q₀)^x ((1−q)/(1−q₀))^(1−x) of requests x (1: it
+//! exceeded the limit) has an expectation of at most 1 at each step if the true share θ ≤ q₀: θ q/q₀ +
+//! (1−θ)(1−q)/(1−q₀) increases with θ and is 1 at θ = q₀. Every mixture of such ratios over q > q₀ is then a
+//! non-negative supermartingale that starts at 1, and by Ville's inequality ("Étude critique de la notion de
+//! collectif", 1939) the probability that it ever reaches 1/α is at most α, however often it is evaluated. Such
+//! mixtures go back to Robbins ("Statistical methods related to the law of the iterated logarithm", Annals of
+//! Mathematical Statistics 41, 1970); see Ramdas, Grünwald, Vovk and Shafer ("Game-theoretic statistics and safe
+//! anytime-valid inference", Statistical Science 38, 2023).
 //!
-//! Here q has the density of Beta(1, b) truncated to q₀ < q ≤ 1. The truncation makes the test one-sided; without it, few
-//! requests over the limit would be evidence too. b is chosen so that the untruncated mean is q₀, which puts mass on multiples of
-//! q₀. After k of n, with B the beta function and U the mass above q₀,
+//! Here q has the density of Beta(1, b) truncated to q₀ < q ≤ 1. The truncation makes the test one-sided; without it,
+//! few requests over the limit would be evidence too. b is chosen so that the untruncated mean is q₀, which puts mass
+//! on multiples of q₀. After k of n, with B the beta function and U the mass above q₀,
 //!
 //! ```text
 //! ln E = ln B(1 + k, b + n − k) − ln B(1, b) + ln U(1 + k, b + n − k) − ln U(1, b) − k ln q₀ − (n − k) ln(1 − q₀)
 //! ```
 //!
-//! This is for independent requests. If d correlated ones carry the information of one, the logarithm of the evidence is d times
-//! too large, and E^(1/d) is compared with 1/α, where d is the design effect of the requests so far ([`design`]).
+//! This is for independent requests. If d correlated ones carry the information of one, the logarithm of the evidence
+//! is d times too large, and E^(1/d) is compared with 1/α, where d is the design effect of the requests so far
+//! ([`design`]).
 //!
 //! Requests of several processes arrive as sums of batches; see [`Sequential::observe_batch`].
 //!
@@ -54,8 +56,8 @@ const GROUPS: usize = 5;
 const RENEW: u64 = 20;
 
 impl Sequential {
-    /// A test of the claim that at most a share `allowed`, 0 ≤ allowed < 1, exceeds the limit. It refutes a true claim with a
-    /// probability of at most `alpha`, and decides nothing before `least` requests.
+    /// A test of the claim that at most a share `allowed`, 0 ≤ allowed < 1, exceeds the limit. It refutes a true
+    /// claim with a probability of at most `alpha`, and decides nothing before `least` requests.
     pub fn new(allowed: f64, alpha: f64, least: u64) -> Sequential {
         Sequential {
             allowed,
@@ -74,7 +76,8 @@ impl Sequential {
         self.n += 1;
         self.breaking += u64::from(breaks);
         self.flags.push(breaks);
-        // A request within the limit only reduces the evidence, and there is none while the allowed share is not exceeded.
+        // A request within the limit only reduces the evidence, and there is none while the allowed share is not
+        // exceeded.
         let may_turn = self.n >= self.least && (breaks || self.n == self.least);
         if !may_turn || self.breaking as f64 <= self.allowed * self.n as f64 {
             return false;
@@ -83,26 +86,34 @@ impl Sequential {
         evidence >= self.enough && evidence >= self.enough * self.effect()
     }
 
-    /// Adds a batch of which only the sums are known: its requests that have ended, and those of them that exceeded the limit.
-    /// `pending`: all requests that were sent but are not part of any batch yet, in the sums of all sources. Returns whether the
-    /// claim is refuted. A test gets either requests or batches.
+    /// Adds a batch of which only the sums are known: its requests that have ended, and those of them that exceeded
+    /// the limit. `pending`: all requests that were sent but are not part of any batch yet, in the sums of all
+    /// sources. Returns whether the claim is refuted. A test gets either requests or batches.
     ///
     /// The error bound α holds for every sequence of batches:
     ///
-    /// 1. The evidence depends on k and n alone, so the order within a batch is irrelevant. Checking at the ends of batches means
+    /// 1. The evidence depends on k and n alone, so the order within a batch is irrelevant. Checking at the ends of
+    ///   batches means
     ///    checking at some of the steps, and Ville's inequality bounds the probability for all of them.
-    /// 2. For that, whether a request belongs to the first n must not depend on its result. It does for those that have ended:
-    ///    with several sources, fast failures would be counted first. It does not for those that were sent: a source sends its
-    ///    next request before that one has a result. So the steps are the requests in the order in which they were sent; the next
-    ///    source may depend on earlier results (an optional increasing path; Walsh, "Optional increasing paths", 1981), since each
+    /// 2. For that, whether a request belongs to the first n must not depend on its result. It does for those that
+    ///   have ended:
+    /// with several sources, fast failures would be counted first. It does not for those that were sent: a source
+    /// sends its
+    /// next request before that one has a result. So the steps are the requests in the order in which they were sent;
+    /// the next
+    /// source may depend on earlier results (an optional increasing path; Walsh, "Optional increasing paths", 1981),
+    /// since each
     ///    factor has an expectation of at most 1 given the earlier ones.
-    /// 3. A pending request counts as one within the limit. As q > q₀, each such request reduces every ratio of the mixture, and a
-    ///    request over the limit increases it: the evidence is at most that with the pending results, whatever these will be, and
+    /// 3. A pending request counts as one within the limit. As q > q₀, each such request reduces every ratio of the
+    ///   mixture, and a
+    /// request over the limit increases it: the evidence is at most that with the pending results, whatever these
+    /// will be, and
     ///    also at most that without those that turn out not to count.
     ///
-    /// This is for independent requests. The design effect is that of the batches as clusters ([`design::dependence`]), and of groups
-    /// of them: the results of one server at one moment are correlated across all sources, which the order within each source does
-    /// not show. Nothing is refuted before the tenth batch, since few batches cannot show how long a bad spell lasts.
+    /// This is for independent requests. The design effect is that of the batches as clusters
+    /// ([`design::dependence`]), and of groups of them: the results of one server at one moment are correlated across
+    /// all sources, which the order within each source does not show. Nothing is refuted before the tenth batch,
+    /// since few batches cannot show how long a bad spell lasts.
     pub fn observe_batch(&mut self, samples: u64, breaking: u64, pending: u64) -> bool {
         self.n += samples;
         self.breaking += breaking.min(samples);
@@ -197,9 +208,9 @@ const FIRST: u64 = 16;
 
 /// Tests at doubling sample sizes (alpha spending), for refuting a claim early.
 ///
-/// The k-th look, at 16 · 2ᵏ samples, is the exact binomial test of [`super::quantile_bound`] at error probability α / 2ᵏ⁺¹. By
-/// Boole's inequality, the error of all looks together is at most α: Σ α / 2ᵏ⁺¹ ≤ α. (Bonferroni's spending with geometric
-/// shares; Jennison and Turnbull, "Group Sequential Methods", 2000, chapter 7.)
+/// The k-th look, at 16 · 2ᵏ samples, is the exact binomial test of [`super::quantile_bound`] at error probability α
+/// / 2ᵏ⁺¹. By Boole's inequality, the error of all looks together is at most α: Σ α / 2ᵏ⁺¹ ≤ α. (Bonferroni's
+/// spending with geometric shares; Jennison and Turnbull, "Group Sequential Methods", 2000, chapter 7.)
 #[derive(Clone, Debug)]
 pub struct AlphaSpending {
     alpha: f64,
@@ -215,8 +226,8 @@ impl AlphaSpending {
         }
     }
 
-    /// Whether `breaking` of `n` samples refute the claim that at most a share `tail` exceeds the limit. Always false between two
-    /// looks.
+    /// Whether `breaking` of `n` samples refute the claim that at most a share `tail` exceeds the limit. Always false
+    /// between two looks.
     pub fn is_refuted(&mut self, n: u64, breaking: u64, tail: f64) -> bool {
         if n < self.next {
             return false;
@@ -293,7 +304,8 @@ mod tests {
 
     #[test]
     fn a_clear_failure_is_detected_early() {
-        // Median and slowest of 400 stops, of a plan of 5000 requests, where 5 % may exceed the limit and these shares do.
+        // Median and slowest of 400 stops, of a plan of 5000 requests, where 5 % may exceed the limit and these
+        // shares do.
         let seen = [0.10, 0.20, 0.50, 1.0].map(|share| {
             let mut stops = stops(share, 0.05, 30, (400, 5000));
             stops.sort_unstable();
@@ -332,8 +344,9 @@ mod tests {
         );
     }
 
-    /// A closed loop of `SHARDS` shards with two users each, whose requests fail at once or take about a second: after how many
-    /// heartbeats of two seconds, at most `most`, is the claim refuted? `luck`: the probability to fail at a time, for all shards.
+    /// A closed loop of `SHARDS` shards with two users each, whose requests fail at once or take about a second:
+    /// after how many heartbeats of two seconds, at most `most`, is the claim refuted? `luck`: the probability to
+    /// fail at a time, for all shards.
     fn stop_of_shards(
         seed: u64,
         most: u64,
@@ -377,8 +390,8 @@ mod tests {
         let steady = |seed: &u64| stop_of_shards(*seed, 30, |_, _| 0.05).is_some();
         let false_aborts = (0..500).filter(steady).count();
         assert!(false_aborts <= 5, "{false_aborts} of 500");
-        // All shards meet the same good and bad spells of the server, three heartbeats long. Failures are fast, so that a bad spell
-        // has more requests than a good one: 5 % of all requests fail.
+        // All shards meet the same good and bad spells of the server, three heartbeats long. Failures are fast, so
+        // that a bad spell has more requests than a good one: 5 % of all requests fail.
         let spells = |seed: &u64| {
             let mut theta = 0.0;
             let stop = stop_of_shards(*seed, 60, |beat, rng| {

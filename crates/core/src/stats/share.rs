@@ -1,16 +1,17 @@
 //! Shares: exact one-sided bounds, the binomial tails behind them, and the exact test of two shares.
 //!
-//! Bounds: Clopper and Pearson, "The use of confidence or fiducial limits illustrated in the case of the binomial", Biometrika 26
-//! (1934). Unlike resampling, they do not conclude a rate of zero from zero failures in ten requests.
+//! Bounds: Clopper and Pearson, "The use of confidence or fiducial limits illustrated in the case of the binomial",
+//! Biometrika 26 (1934). Unlike resampling, they do not conclude a rate of zero from zero failures in ten requests.
 //!
-//! Tails: P[Binomial(n, q) ≤ t] = I₁₋q(n − t, t + 1), the regularised incomplete beta function, by its continued fraction in the
-//! modified Lentz form (Press et al., "Numerical Recipes", 3rd edition, section 6.4). The fixed depth of library implementations
-//! is insufficient beyond some ten thousand trials, and gaps between tokens are counted in millions.
+//! Tails: P[Binomial(n, q) ≤ t] = I₁₋q(n − t, t + 1), the regularised incomplete beta function, by its continued
+//! fraction in the modified Lentz form (Press et al., "Numerical Recipes", 3rd edition, section 6.4). The fixed depth
+//! of library implementations is insufficient beyond some ten thousand trials, and gaps between tokens are counted in
+//! millions.
 
 use statrs::function::gamma::ln_gamma;
 
-/// The upper bound at confidence `level` of the share, after `hits` of `n`: 1 without samples. Non-integer arguments are
-/// effective sample sizes.
+/// The upper bound at confidence `level` of the share, after `hits` of `n`: 1 without samples. Non-integer arguments
+/// are effective sample sizes.
 pub fn upper(hits: f64, n: f64, level: f64) -> f64 {
     if hits >= n {
         1.0
@@ -28,7 +29,8 @@ pub fn lower(hits: f64, n: f64, level: f64) -> f64 {
     }
 }
 
-/// The smallest number of hits of `n` whose lower bound at confidence `level` is above `share`. None if `n` is too small.
+/// The smallest number of hits of `n` whose lower bound at confidence `level` is above `share`. None if `n` is too
+/// small.
 pub fn decisive(n: u64, share: f64, level: f64) -> Option<u64> {
     let first = (share * n as f64) as u64 + 1;
     (first..=n).find(|&hits| at_least(n as f64, share, hits as f64) < 1.0 - level)
@@ -108,9 +110,9 @@ fn continued_fraction(a: f64, b: f64, x: f64) -> f64 {
 /// Tolerance within which two tables count as equally likely, against floating-point error.
 const TOLERANCE: f64 = 1e-7;
 
-/// Fisher's exact test, two-sided: the p-value for equal shares after `(hits, n)` on each side, the sum over all tables with the
-/// same margins that are at most as likely as the observed one (Fisher, "The logic of inductive inference", Journal of the Royal
-/// Statistical Society 98, 1935). 1 without samples.
+/// Fisher's exact test, two-sided: the p-value for equal shares after `(hits, n)` on each side, the sum over all
+/// tables with the same margins that are at most as likely as the observed one (Fisher, "The logic of inductive
+/// inference", Journal of the Royal Statistical Society 98, 1935). 1 without samples.
 pub fn fisher_exact(a: (u64, u64), b: (u64, u64)) -> f64 {
     let (hits, n) = (a.0 + b.0, a.1 + b.1);
     let choose = |n: u64, k: u64| {

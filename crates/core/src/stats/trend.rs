@@ -1,9 +1,10 @@
-//! Trends over time: the test of Mann and Kendall over one series or several ([`mann_kendall`]), a robust line through points
-//! ([`fit_line`]), joint growth of two series ([`JointTrend`]), and the knee of a curve ([`knee()`]).
+//! Trends over time: the test of Mann and Kendall over one series or several ([`mann_kendall`]), a robust line
+//! through points ([`fit_line`]), joint growth of two series ([`JointTrend`]), and the knee of a curve ([`knee()`]).
 //!
-//! Mann, "Nonparametric tests against trend", Econometrica 13 (1945); Kendall, "Rank correlation methods" (1975). Several series,
-//! compared only within themselves: Hirsch, Slack and Smith, "Techniques of trend analysis for monthly water quality data", Water
-//! Resources Research 18 (1982). Slope: Sen, Journal of the American Statistical Association 63 (1968).
+//! Mann, "Nonparametric tests against trend", Econometrica 13 (1945); Kendall, "Rank correlation methods" (1975).
+//! Several series, compared only within themselves: Hirsch, Slack and Smith, "Techniques of trend analysis for
+//! monthly water quality data", Water Resources Research 18 (1982). Slope: Sen, Journal of the American Statistical
+//! Association 63 (1968).
 
 use crate::stats::distributions::probability;
 use crate::stats::quantile::{Method, quantile, sort};
@@ -47,8 +48,8 @@ pub fn mann_kendall(series: &[Vec<f64>]) -> Option<Trend> {
     })
 }
 
-/// The exact p-value. The number of falling pairs in a random order has the generating function ∏ (1 + x + … + xᵏ⁻¹) ÷ k, over k
-/// = 2..n, for each series.
+/// The exact p-value. The number of falling pairs in a random order has the generating function ∏ (1 + x + … + xᵏ⁻¹)
+/// ÷ k, over k = 2..n, for each series.
 fn exact(series: &[Vec<f64>], score: i64) -> f64 {
     let mut chances = vec![1.0];
     for k in series.iter().flat_map(|own| 2..=own.len()) {
@@ -95,10 +96,10 @@ fn variance(own: &[f64]) -> f64 {
     (term(own.len()) - ties) / 18.0
 }
 
-/// The increase of the mean wait (milliseconds) from the second to the last third of an open loop, in units of its random
-/// variation; None for fewer than three waits. If `rate` exceeds the server's capacity, each request waits `1/capacity − 1/rate`
-/// longer than the previous one. In a stable queue, random arrivals change the wait by at most about `√k / rate` over `k`
-/// requests.
+/// The increase of the mean wait (milliseconds) from the second to the last third of an open loop, in units of its
+/// random variation; None for fewer than three waits. If `rate` exceeds the server's capacity, each request waits
+/// `1/capacity − 1/rate` longer than the previous one. In a stable queue, random arrivals change the wait by at most
+/// about `√k / rate` over `k` requests.
 pub fn wait_growth(waits: &[f64], rate: f64) -> Option<f64> {
     let third = waits.len() / 3;
     let mean = |waits: &[f64]| waits.iter().sum::<f64>() / 1e3 / waits.len() as f64;
@@ -112,11 +113,11 @@ pub fn wait_growth(waits: &[f64], rate: f64) -> Option<f64> {
 /// Maximum number of points; all pairs yield 20 000 slopes.
 const PAIRED: usize = 200;
 
-/// A straight line through points with outliers (Sen, "Estimates of the regression coefficient based on Kendall's tau", Journal
-/// of the American Statistical Association 63, 1968).
+/// A straight line through points with outliers (Sen, "Estimates of the regression coefficient based on Kendall's
+/// tau", Journal of the American Statistical Association 63, 1968).
 ///
-/// `(slope, value at 0)`: the median slope over all pairs of at most 200 evenly selected points, and the median intercept. None
-/// if no two points differ in their first coordinate.
+/// `(slope, value at 0)`: the median slope over all pairs of at most 200 evenly selected points, and the median
+/// intercept. None if no two points differ in their first coordinate.
 pub fn fit_line(points: &[(f64, f64)]) -> Option<(f64, f64)> {
     let step = points.len().div_ceil(PAIRED).max(1);
     let some: Vec<(f64, f64)> = points.iter().copied().step_by(step).collect();
@@ -143,17 +144,19 @@ fn lower_median(values: impl Iterator<Item = f64>) -> Option<f64> {
 
 // Joint growth of two noisy series, which distinguishes a growing queue from a busy stable one.
 //
-// Observations are averaged in bins of equal size, and bins are merged in pairs whenever there are [`BINS`] of them. Each time,
-// the second half of the bins is tested: windows from N/2 to N observations, N doubling, without overlap. Over a window the slope
-// against time is that of least squares, its standard error that of Newey and West ("A simple, positive semi-definite,
-// heteroskedasticity and autocorrelation consistent covariance matrix", Econometrica 55, 1987), because queue lengths are
-// autocorrelated. In two consecutive windows, both slopes must exceed 0 by [`SURE`] standard errors, and the lower bound of each
-// growth over the window must be at least [`LEAST_GROWTH`] of the series' level.
+// Observations are averaged in bins of equal size, and bins are merged in pairs whenever there are [`BINS`] of them.
+// Each time, the second half of the bins is tested: windows from N/2 to N observations, N doubling, without overlap.
+// Over a window the slope against time is that of least squares, its standard error that of Newey and West ("A
+// simple, positive semi-definite, heteroskedasticity and autocorrelation consistent covariance matrix", Econometrica
+// 55, 1987), because queue lengths are autocorrelated. In two consecutive windows, both slopes must exceed 0 by
+// [`SURE`] standard errors, and the lower bound of each growth over the window must be at least [`LEAST_GROWTH`] of
+// the series' level.
 //
-// With N doubling there are at most about 20 tests, for which Bonferroni requires 3.3 standard errors at 1 % in total; a lag of a
-// quarter of the window underestimates the standard error, hence 4. The correlation time of a stable queue is 1/(1 − √ρ)²
-// requests (90 at a load of ρ = 80 %), so it may grow over one window of a few hundred requests, in about one run of twelve, but
-// rarely over the next window too, which is twice as long. An unstable queue grows in all windows.
+// With N doubling there are at most about 20 tests, for which Bonferroni requires 3.3 standard errors at 1 % in
+// total; a lag of a quarter of the window underestimates the standard error, hence 4. The correlation time of a
+// stable queue is 1/(1 − √ρ)² requests (90 at a load of ρ = 80 %), so it may grow over one window of a few hundred
+// requests, in about one run of twelve, but rarely over the next window too, which is twice as long. An unstable
+// queue grows in all windows.
 
 /// Number of bins at which a window is tested.
 const BINS: usize = 64;
@@ -282,11 +285,11 @@ fn growing(bins: &[Bin], which: usize) -> Option<f64> {
 /// Minimum number of points that can show a knee.
 const FEWEST: usize = 4;
 
-/// The index of the knee of a convex rising curve, with ascending first coordinates: the point with the largest distance below
-/// the chord from the first to the last point, both axes scaled to 0..1. None with fewer than four points, if the last is not
-/// higher than the first, or if the distance is at most the mean step of the first coordinate, which is nearly a straight line.
-/// Satopää, Albrecht, Irwin and Raghavan, "Finding a 'Kneedle' in a Haystack", ICDCS Workshops (2011), without smoothing,
-/// sensitivity S = 1.
+/// The index of the knee of a convex rising curve, with ascending first coordinates: the point with the largest
+/// distance below the chord from the first to the last point, both axes scaled to 0..1. None with fewer than four
+/// points, if the last is not higher than the first, or if the distance is at most the mean step of the first
+/// coordinate, which is nearly a straight line. Satopää, Albrecht, Irwin and Raghavan, "Finding a 'Kneedle' in a
+/// Haystack", ICDCS Workshops (2011), without smoothing, sensitivity S = 1.
 pub fn knee(points: &[(f64, f64)]) -> Option<usize> {
     let (first, last) = (points.first()?, points.last()?);
     let (width, height) = (last.0 - first.0, last.1 - first.1);
@@ -410,8 +413,8 @@ mod tests {
         assert_eq!((fit_line(&[]), fit_line(&[(1.0, 1.0)])), (None, None));
     }
 
-    /// A queue with Poisson arrivals and several servers with exponential service times of mean 1, empty at first, up to its
-    /// `most`-th reply: after how many replies, and when, it was found to only fill.
+    /// A queue with Poisson arrivals and several servers with exponential service times of mean 1, empty at first, up
+    /// to its `most`-th reply: after how many replies, and when, it was found to only fill.
     fn stop(servers: u32, load: f64, most: u64, seed: u64) -> Option<(u64, Growth)> {
         let (mut rng, mut drift) = (ChaCha8Rng::seed_from_u64(seed), JointTrend::default());
         let mut wait = |mean: f64| -mean * (1.0 - rng.random::<f64>()).ln();

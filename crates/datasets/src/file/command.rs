@@ -64,7 +64,8 @@ pub fn start(spec: &CommandSpec, name: &str) -> Result<(Arc<Process>, Output), P
         .args(arguments)
         .current_dir(&spec.cwd)
         .envs(spec.env.iter().map(|(name, value)| (name, value)));
-    // In a separate process group, so that its children can be stopped with it, and Ctrl-C in the terminal does not reach it.
+    // In a separate process group, so that its children can be stopped with it, and Ctrl-C in the terminal does not
+    // reach it.
     command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -101,8 +102,8 @@ pub struct Output {
 }
 
 impl Output {
-    /// Waits for output; false where the command has ended and its children have printed nothing since. A child that keeps the output
-    /// of the command must not hold up the rows.
+    /// Waits for output; false where the command has ended and its children have printed nothing since. A child that
+    /// keeps the output of the command must not hold up the rows.
     fn wait_for_output(&mut self) -> io::Result<bool> {
         let mut silence = Duration::ZERO;
         loop {

@@ -118,8 +118,8 @@ fn list_is_row(options: FormatOptions, rest: &[u8], enough: bool) -> Option<bool
     }
 }
 
-/// The list of rows in the mapping at the beginning of `head`: its key and offset. A mapping that is followed by others or has
-/// no list of mappings is a row itself: `Some(None)`. None: more bytes are needed.
+/// The list of rows in the mapping at the beginning of `head`: its key and offset. A mapping that is followed by
+/// others or has no list of mappings is a row itself: `Some(None)`. None: more bytes are needed.
 fn find_list_in_mapping(
     options: FormatOptions,
     head: &[u8],

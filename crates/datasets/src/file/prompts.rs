@@ -1,9 +1,9 @@
 //! Sessions that are the rows of a file, by number.
 //!
 //! One thread per dataset reads the file, only as far as rows are needed: it finds where rows begin and end ([`Scan`]),
-//! parses, counts and filters them in batches on several threads, and records the results in the order of the rows, so that
-//! no result depends on the number of threads. Memory holds the [`RowIndex`]; a session that is no longer prepared is read
-//! again by its offset.
+//! parses, counts and filters them in batches on several threads, and records the results in the order of the rows,
+//! so that no result depends on the number of threads. Memory holds the [`RowIndex`]; a session that is no longer
+//! prepared is read again by its offset.
 
 use super::format_detection::Format;
 use super::reader::{Reader, UNLIMITED};
@@ -96,8 +96,8 @@ impl FilePrompts {
         })
     }
 
-    /// Waits until enough rows were parsed that most errors would have shown: 1000 rows, 1 MiB, or all. Of a command one
-    /// row is enough, within its timeout.
+    /// Waits until enough rows were parsed that most errors would have shown: 1000 rows, 1 MiB, or all. Of a command
+    /// one row is enough, within its timeout.
     pub fn open(self, progress: &dyn Fn(Progress)) -> Result<FilePrompts, PromptError> {
         let began = Instant::now();
         let mut index = self.reader.index();
@@ -295,7 +295,10 @@ impl Prompts for FilePrompts {
         }
         let excluded = index.left_out() - invalid;
         if excluded > 0 {
-            problems.push(format!("{excluded} of {rows} dataset rows are blank or outside `prompt_tokens` and were left out"));
+            problems.push(format!(
+                "{excluded} of {rows} dataset rows are blank or outside \
+            `prompt_tokens` and were left out"
+            ));
         }
         problems
     }

@@ -1,4 +1,5 @@
-//! What the thread that reads a file and the callers of its rows share: the text, the index, and the rows parsed so far.
+//! What the thread that reads a file and the callers of its rows share: the text, the index, and the rows parsed so
+//! far.
 
 use super::command::Process;
 use super::row::{ParsedRow, RowParser};
@@ -248,8 +249,8 @@ impl Reader {
     }
 }
 
-/// Processes parts in up to this many threads, the calling one included. Where the system starts no more threads, the others
-/// do the work.
+/// Processes parts in up to this many threads, the calling one included. Where the system starts no more threads, the
+/// others do the work.
 pub fn process_in_threads<T>(
     parts: impl Iterator<Item = T> + Send,
     threads: usize,

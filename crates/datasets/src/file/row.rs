@@ -213,7 +213,8 @@ impl RowParser {
         Ok(())
     }
 
-    /// Counts and filters the first turn, and adds the system message. None: the row is blank or outside `prompt_tokens`.
+    /// Counts and filters the first turn, and adds the system message. None: the row is blank or outside
+    /// `prompt_tokens`.
     fn make_session(&self, mut turns: Vec<Prompt>, tokens: Option<u64>) -> Option<Session> {
         let first = turns.first_mut()?;
         if first.body.is_none() && first.messages.is_none() && first.text.trim().is_empty() {
@@ -341,8 +342,8 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// The first of these fields that is not null, and its name in the file. Where the scenario names the column of one of
-    /// them, only that column counts.
+    /// The first of these fields that is not null, and its name in the file. Where the scenario names the column of
+    /// one of them, only that column counts.
     pub fn get(&self, names: &[&str]) -> Option<(String, &Value)> {
         let find = |path: &str| {
             find_value(&self.fields, path)

@@ -1,5 +1,5 @@
-//! What is known about the rows of a file while it is being read: their offsets, which of them can be sent, and the sessions
-//! that are prepared for the next requests. 16 bytes are kept per row.
+//! What is known about the rows of a file while it is being read: their offsets, which of them can be sent, and the
+//! sessions that are prepared for the next requests. 16 bytes are kept per row.
 
 use super::row::ParsedRow;
 use super::row_splitter::Span;

@@ -44,7 +44,8 @@ fn push_row(start: u64, end: u64, rows: &mut Vec<Span>) -> Result<(), Flaw> {
     Ok(())
 }
 
-/// Checks the length of a row from `start` to `end`, so that a text without line ends does not fill the disk or the memory.
+/// Checks the length of a row from `start` to `end`, so that a text without line ends does not fill the disk or the
+/// memory.
 fn check_length(start: Option<u64>, end: u64) -> Result<(), Flaw> {
     let Some(start) = start.filter(|start| end - start > bounds::ROW) else {
         return Ok(());

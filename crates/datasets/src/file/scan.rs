@@ -76,8 +76,8 @@ impl<'a> Scan<'a> {
         Ok(scan)
     }
 
-    /// Reads the next chunk and adds the rows that end in it; false at the end of the text. The rows before an error are
-    /// added.
+    /// Reads the next chunk and adds the rows that end in it; false at the end of the text. The rows before an error
+    /// are added.
     pub fn advance(&mut self) -> Result<bool, PromptError> {
         if let Some(error) = self.pending.take() {
             return Err(error);

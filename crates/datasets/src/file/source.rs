@@ -185,7 +185,8 @@ fn parquet_lines(mut file: File, path: &Path) -> Result<Stream, PromptError> {
     }))
 }
 
-/// Opens files of one format as one text: the header of CSV is that of the first file. `name`: the first file, for errors.
+/// Opens files of one format as one text: the header of CSV is that of the first file. `name`: the first file, for
+/// errors.
 fn open_files(paths: &[PathBuf], name: &Path) -> Result<Opened, PromptError> {
     let table = ["csv", "tsv"].contains(&extension(name).as_str());
     let mut header: Option<Vec<u8>> = None;

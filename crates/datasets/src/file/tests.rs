@@ -132,7 +132,8 @@ fn without_a_tokenizer_nothing_is_counted() {
 
 #[test]
 fn an_invalid_row_is_described_counted_and_left_out() {
-    let rows = "{\"question\": \"Why?\"}\n\n{\"query\": 1}\n{\"question\": 2}\n{\"question\": \"How?\"}\n{\"question\"}\n[]\n";
+    let rows = "{\"question\": \"Why?\"}\n\n{\"query\": 1}\n{\"question\": \
+    2}\n{\"question\": \"How?\"}\n{\"question\"}\n[]\n";
     let (_dir, path) = file("data.jsonl", rows);
     let prompts = opened(&spec(Source::Openqa, &path)).unwrap().prompts;
     assert_eq!((prompts.len(), prompts.dropped()), (Some(2), 4));
@@ -151,7 +152,9 @@ fn an_invalid_row_is_described_counted_and_left_out() {
 fn a_row_of_more_than_one_text_is_invalid_where_a_request_is_one() {
     let (_dir, path) = file(
         "a.jsonl",
-        "{\"prompt\": \"a\"}\n{\"prompt\": \"b\", \"system\": \"s\"}\n{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image_url\", \"image_url\": {\"url\": \"x\"}}]}]}\n{\"prompt\": \"c\"}\n",
+        "{\"prompt\": \"a\"}\n{\"prompt\": \"b\", \"system\": \"s\"}\n{\"messages\": \
+        [{\"role\": \"user\", \"content\": [{\"type\": \"image_url\", \"image_url\": \
+        {\"url\": \"x\"}}]}]}\n{\"prompt\": \"c\"}\n",
     );
     let own = DatasetSpec {
         one_text: true,
@@ -215,8 +218,9 @@ fn without_a_usable_row_a_dataset_does_not_open() {
         .unwrap_err()
         .to_string();
     let why = format!(
-        "1 of 2 are blank or outside `prompt_tokens`, 1 of 2 are invalid\n  {path}:2: the row has no `question` (fields: ask); \
-         the row was left out; expected rows such as `{{\"question\": \"…\"}}`"
+        "1 of 2 are blank or outside `prompt_tokens`, 1 of 2 are invalid\n  {path}:2: the row has \
+         no `question` (fields: ask); the row was left out; expected rows such as \
+         `{{\"question\": \"…\"}}`"
     );
     assert_eq!(
         error,

@@ -91,7 +91,8 @@ pub fn data_files(paths: &[&str]) -> Vec<String> {
     data.map(|path| (*path).to_owned()).collect()
 }
 
-/// The files of a split in the order in which they are read. `paths` are sorted; `converted`: they are `SUBSET/SPLIT/FILE`.
+/// The files of a split in the order in which they are read. `paths` are sorted; `converted`: they are
+/// `SUBSET/SPLIT/FILE`.
 pub fn select(
     reference: &HubReference,
     configs: &[Config],

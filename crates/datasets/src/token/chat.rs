@@ -1,9 +1,9 @@
 //! Chat templates, which convert messages to the text that a model reads.
 //!
-//! A template is Jinja in the dialect of Hugging Face's `apply_chat_template`, rendered with `add_generation_prompt`: with
-//! trimmed blocks, `break` and `continue`, methods of Python's `str` and `dict`, `raise_exception`, `strftime_now`, and `tojson`
-//! in the format of Python. The time of `strftime_now` is always 26 July 2024, 00:00, so that messages have the same count on
-//! every day; the dates of a server have as many digits.
+//! A template is Jinja in the dialect of Hugging Face's `apply_chat_template`, rendered with `add_generation_prompt`:
+//! with trimmed blocks, `break` and `continue`, methods of Python's `str` and `dict`, `raise_exception`,
+//! `strftime_now`, and `tojson` in the format of Python. The time of `strftime_now` is always 26 July 2024, 00:00, so
+//! that messages have the same count on every day; the dates of a server have as many digits.
 
 use llmscen_core::bounds::{self, Template};
 use minijinja::value::{Kwargs, Serde};
@@ -28,7 +28,8 @@ const SPECIAL_TOKENS: [&str; 7] = [
 #[derive(Debug)]
 pub struct ChatTemplate {
     template: Template,
-    /// The template iterates over the parts of a content, as those of multimodal models do; otherwise contents are plain text.
+    /// The template iterates over the parts of a content, as those of multimodal models do; otherwise contents are
+    /// plain text.
     uses_parts: bool,
 }
 
@@ -86,8 +87,8 @@ impl ChatTemplate {
         text.map_err(|error| describe(&error))
     }
 
-    /// A message as servers pass it to the template: its content in the form that the template reads, the arguments of tool calls
-    /// parsed.
+    /// A message as servers pass it to the template: its content in the form that the template reads, the arguments
+    /// of tool calls parsed.
     fn normalize(&self, message: &Value) -> Value {
         let mut message = message.clone();
         let text = text_of(&message);
@@ -163,7 +164,8 @@ fn split_tags(source: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
     })
 }
 
-/// Replaces `{% generation %}`, which marks generated text for training and renders its content, by an `if` that is always true.
+/// Replaces `{% generation %}`, which marks generated text for training and renders its content, by an `if` that is
+/// always true.
 fn replace_generation_tags(source: &str) -> String {
     let mut plain = String::with_capacity(source.len());
     for (before, tag) in split_tags(source) {
@@ -193,8 +195,8 @@ fn loops_over_content(source: &str) -> bool {
     over.any(|list| list.trim_end_matches(['\'', '"', ']']).ends_with("content"))
 }
 
-/// `json.dumps` with the defaults of Hugging Face: no HTML escapes, no ASCII escapes, a blank after `,` and `:`. Supports `indent`,
-/// `sort_keys` and `ensure_ascii`.
+/// `json.dumps` with the defaults of Hugging Face: no HTML escapes, no ASCII escapes, a blank after `,` and `:`.
+/// Supports `indent`, `sort_keys` and `ensure_ascii`.
 fn tojson(Serde(mut json): Serde<Value>, options: Kwargs) -> Result<String, Error> {
     let invalid =
         |error: serde_json::Error| Error::new(ErrorKind::InvalidOperation, error.to_string());

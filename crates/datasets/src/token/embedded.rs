@@ -44,8 +44,12 @@ impl Embedded {
             ));
         }
         let pre = self.find_pre_tokenizer()?;
-        let bytes = json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false });
-        let split = |regex: &&str| json!({ "type": "Split", "pattern": { "Regex": regex }, "behavior": "Isolated", "invert": false });
+        let bytes = json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false,
+            "use_regex": false });
+        let split = |regex: &&str| {
+            json!({ "type": "Split", "pattern": { "Regex": regex },
+            "behavior": "Isolated", "invert": false })
+        };
         let pieces: Vec<Value> = pre
             .patterns
             .iter()
@@ -121,13 +125,13 @@ impl Embedded {
 impl Tokenizer {
     /// The tokenizer of the GGUF file `path`, and where its chat template comes from.
     ///
-    /// The tokenizer in the file is used if its kind is supported, otherwise a tokenizer.json next to the file. The chat template in
-    /// the file is used if it has one, otherwise the template next to it. The file also defines whether plain text begins with the
-    /// BOS token.
+    /// The tokenizer in the file is used if its kind is supported, otherwise a tokenizer.json next to the file. The
+    /// chat template in the file is used if it has one, otherwise the template next to it. The file also defines
+    /// whether plain text begins with the BOS token.
     ///
     /// # Errors
-    /// [`TokenError::Embedded`] where its kind is not supported and there is no tokenizer.json next to it, [`TokenError::Template`] for
-    /// its chat template.
+    /// [`TokenError::Embedded`] where its kind is not supported and there is no tokenizer.json next to it,
+    /// [`TokenError::Template`] for its chat template.
     pub fn embedded(
         path: &Path,
         data: &Embedded,
@@ -332,8 +336,8 @@ mod tests {
         };
         assert_eq!(
             text(&piece),
-            "the tokenizer in m.gguf is not supported: its kind is `llama`; only `gpt2` (byte-level BPE) is supported; add the \
-             tokenizer.json of the model to its folder"
+            "the tokenizer in m.gguf is not supported: its kind is `llama`; only `gpt2` \
+             (byte-level BPE) is supported; add the tokenizer.json of the model to its folder"
         );
         let unknown = text(&data("afmoe"));
         assert!(

@@ -1,7 +1,8 @@
 //! Random text of exactly N tokens.
 //!
-//! Encoding a decoded text may give other tokens: neighbors merge, spaces move, normalizers change characters. So random words
-//! are drawn, decoded and counted as the server counts them, and words are added or removed until the count is exact.
+//! Encoding a decoded text may give other tokens: neighbors merge, spaces move, normalizers change characters. So
+//! random words are drawn, decoded and counted as the server counts them, and words are added or removed until the
+//! count is exact.
 
 use super::template_offset::Slot;
 use super::{TokenError, Tokenizer};
@@ -21,8 +22,8 @@ pub(super) const MIN_WORDS: usize = 64;
 pub struct Pool(Vec<u32>);
 
 impl Pool {
-    /// Whole words if the vocabulary has enough: tokens that decode to a space and letters after another token. Otherwise all
-    /// tokens that decode to printable text. Never special and added tokens.
+    /// Whole words if the vocabulary has enough: tokens that decode to a space and letters after another token.
+    /// Otherwise all tokens that decode to printable text. Never special and added tokens.
     fn new(tokenizer: &Tokenizer) -> Pool {
         let added = tokenizer.inner.get_added_tokens_decoder();
         let mut ids: Vec<u32> = tokenizer
@@ -88,11 +89,12 @@ impl Tokenizer {
         pool.draw(n, rng)
     }
 
-    /// Random text with which the model reads exactly `n` tokens in total, including its [`Slot`]. It has neither control characters
-    /// nor blanks at its ends, which chat templates trim. Equal generators give equal text.
+    /// Random text with which the model reads exactly `n` tokens in total, including its [`Slot`]. It has neither
+    /// control characters nor blanks at its ends, which chat templates trim. Equal generators give equal text.
     ///
     /// # Errors
-    /// [`TokenError::NoFit`] where no such text was found in a limited number of tries, or the slot has `n` tokens without text.
+    /// [`TokenError::NoFit`] where no such text was found in a limited number of tries, or the slot has `n` tokens
+    /// without text.
     pub fn random_text(
         &self,
         n: u64,

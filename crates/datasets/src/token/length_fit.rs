@@ -1,8 +1,8 @@
 //! Given text, cut or continued to a given length.
 //!
-//! The text is cut after the token with which the length is reached. A cut changes tokens, so it is corrected by the difference,
-//! then by characters. If no cut gives the length, the text ends with a few random words. Only the last part is tokenized for
-//! each cut, and the whole text once at the end.
+//! The text is cut after the token with which the length is reached. A cut changes tokens, so it is corrected by the
+//! difference, then by characters. If no cut gives the length, the text ends with a few random words. Only the last
+//! part is tokenized for each cut, and the whole text once at the end.
 
 use super::template_offset::Slot;
 use super::{TokenError, Tokenizer};
@@ -360,7 +360,8 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(24))]
 
         #[test]
-        fn shaped_text_has_exactly_as_many_tokens_as_asked(n in 6u64..260, from: usize, len in 0usize..2500, seed: u64) {
+        fn shaped_text_has_exactly_as_many_tokens_as_asked(n in 6u64..260, from: usize,
+            len in 0usize..2500, seed: u64) {
             let text = part(from, len);
             for (name, tokenizer) in ALL.iter() {
                 let fitted = tokenizer.fit_text(n, &Slot::default(), own(&text), &mut rng(seed)).unwrap();
@@ -386,7 +387,8 @@ mod tests {
         fn a_cap_cuts_what_is_longer_and_touches_nothing_else(n in 6u64..260, from: usize, len in 0usize..2500) {
             let text = part(from, len);
             for (name, tokenizer) in ALL.iter() {
-                let (capped, before) = (tokenizer.truncate_text(n, &Slot::default(), &text).unwrap(), tokenizer.count(&text).unwrap());
+                let (capped, before) = (tokenizer.truncate_text(n, &Slot::default(), &text).unwrap(),
+                    tokenizer.count(&text).unwrap());
                 let after = tokenizer.count(&capped).unwrap();
                 if before <= n {
                     prop_assert_eq!(&capped, &text);

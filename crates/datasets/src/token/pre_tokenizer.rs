@@ -1,9 +1,9 @@
 //! Pre-tokenizers: how text is split before byte pairs are merged, by the names that GGUF files give them
 //! (`tokenizer.ggml.pre`).
 //!
-//! The names are those of llama.cpp. The patterns are those of the models' own tokenizer.json files where these are known, and
-//! the equivalent ones of llama.cpp otherwise. Not supported are SentencePiece-like ones (`gemma4`), those of embedding models, and
-//! those that need more than patterns (`afmoe`, `superbpe`).
+//! The names are those of llama.cpp. The patterns are those of the models' own tokenizer.json files where these are
+//! known, and the equivalent ones of llama.cpp otherwise. Not supported are SentencePiece-like ones (`gemma4`), those
+//! of embedding models, and those that need more than patterns (`afmoe`, `superbpe`).
 
 /// A way to split text.
 #[derive(Debug)]

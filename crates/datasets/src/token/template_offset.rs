@@ -1,7 +1,8 @@
 //! The place of a text in what a model reads.
 //!
-//! Token counts are not additive: a text may have another count after the text of a template than by itself. So a text is always
-//! counted in its place. Only the text nearby is tokenized again; this is valid if the tokens at its far ends are unchanged.
+//! Token counts are not additive: a text may have another count after the text of a template than by itself. So a
+//! text is always counted in its place. Only the text nearby is tokenized again; this is valid if the tokens at its
+//! far ends are unchanged.
 
 use super::{TokenError, Tokenizer};
 use serde_json::json;
@@ -50,7 +51,8 @@ impl Slot {
         self.after.is_empty() && self.tail.is_empty()
     }
 
-    /// The place after words with these `ids`. Up to there are this number of `tokens`, besides those that this slot leaves out.
+    /// The place after words with these `ids`. Up to there are this number of `tokens`, besides those that this slot
+    /// leaves out.
     pub(super) fn after_counted(&self, words: &str, ids: Vec<u32>, tokens: u64) -> Option<Slot> {
         Some(Slot {
             before: format!("{words} "),
@@ -123,8 +125,8 @@ impl Tokenizer {
         }
     }
 
-    /// Number of tokens that the model reads with `text` in this place. None where the tokenizer rejects it, or where tokens at the
-    /// far ends change.
+    /// Number of tokens that the model reads with `text` in this place. None where the tokenizer rejects it, or where
+    /// tokens at the far ends change.
     pub fn measure(&self, slot: &Slot, text: &str) -> Option<u64> {
         let ids = self.ids(&[&slot.before, text, &slot.after].concat())?;
         (ids.starts_with(&slot.lead) && ids.ends_with(&slot.tail))

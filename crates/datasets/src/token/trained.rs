@@ -150,8 +150,9 @@ pub struct Chat {
 
 pub const CHATML: Chat = Chat {
     name: "chatml",
-    source: "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}\
-             {% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}",
+    source: "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + \
+             message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}{% if add_generation_prompt \
+             %}{{ '<|im_start|>assistant\\n' }}{% endif %}",
     special: &["<|im_start|>", "<|im_end|>"],
     bos: "",
 };
@@ -212,7 +213,8 @@ pub const CHATS: [Chat; 3] = [CHATML, LLAMA3, MISTRAL];
 impl Chat {
     /// The tokenizer_config.json of its model.
     pub fn config(&self) -> Map<String, Value> {
-        let object = json!({ "chat_template": self.source, "bos_token": self.bos, "eos_token": { "content": "</s>", "lstrip": false } });
+        let object = json!({ "chat_template": self.source, "bos_token": self.bos,
+            "eos_token": { "content": "</s>", "lstrip": false } });
         object.as_object().cloned().unwrap_or_default()
     }
 

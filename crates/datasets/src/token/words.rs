@@ -1,7 +1,7 @@
 //! Long random text in time linear in its length, without tokenizing all of it.
 //!
-//! If no token of the vocabulary continues over the blank after a word, the tokens of a word do not depend on its neighbors. So
-//! words that are one token each are drawn, and only the ends of the text are tokenized in their place.
+//! If no token of the vocabulary continues over the blank after a word, the tokens of a word do not depend on its
+//! neighbors. So words that are one token each are drawn, and only the ends of the text are tokenized in their place.
 
 use super::Tokenizer;
 use super::fit::{MIN_WORDS, Pool};
@@ -85,8 +85,8 @@ fn is_word(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphabetic())
 }
 
-/// Whether a token of a vocabulary has a blank after anything but white space. Byte-level vocabularies write a blank as `Ġ` and the
-/// other white space as `Ċ`, `ĉ` and `č`, SentencePiece writes a blank as `▁`.
+/// Whether a token of a vocabulary has a blank after anything but white space. Byte-level vocabularies write a blank
+/// as `Ġ` and the other white space as `Ċ`, `ĉ` and `č`, SentencePiece writes a blank as `▁`.
 fn continues_over_blank(token: &str) -> bool {
     let is_blank = |c: char| matches!(c, ' ' | '▁' | 'Ġ');
     let is_space = |c: char| is_blank(c) || c.is_whitespace() || matches!(c, 'Ċ' | 'ĉ' | 'č');
@@ -102,8 +102,8 @@ impl Tokenizer {
         text.chars().all(|c| c == ' ' || c.is_alphabetic()) && self.words().is_some()
     }
 
-    /// Random text with which the model reads exactly `n` tokens in this slot, which has `base` tokens without text. None where the
-    /// text is short, or must be tokenized.
+    /// Random text with which the model reads exactly `n` tokens in this slot, which has `base` tokens without text.
+    /// None where the text is short, or must be tokenized.
     pub(super) fn long_text(
         &self,
         n: u64,
@@ -140,8 +140,8 @@ impl Tokenizer {
         Some(text)
     }
 
-    /// The place after `text`, with which the slot has this number of `tokens` up to there, besides those that the slot leaves out.
-    /// None where it does not end with independent words.
+    /// The place after `text`, with which the slot has this number of `tokens` up to there, besides those that the
+    /// slot leaves out. None where it does not end with independent words.
     pub fn after_words(&self, slot: &Slot, text: &str, tokens: u64) -> Option<Slot> {
         let (start, _) = text.rmatch_indices(' ').nth(LAST_WORDS - 1)?;
         let last = &text[start + 1..];

@@ -13,8 +13,9 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 /// The supported layouts, for errors.
-pub const EXPECTED: &str = "a log in the Mooncake (JSONL), Bailian (JSONL), Weka (JSON), OpenTelemetry (JSONL), Azure LLM (CSV), \
-     BurstGPT (CSV), ServeGen (CSV) or workload (JSONL) layout";
+pub const EXPECTED: &str = "a log in the Mooncake (JSONL), Bailian (JSONL), Weka (JSON), \
+     OpenTelemetry (JSONL), Azure LLM (CSV), BurstGPT (CSV), ServeGen (CSV) or workload (JSONL) \
+     layout";
 
 /// One row of a log.
 #[derive(Debug)]
@@ -186,7 +187,8 @@ fn azure_columns(header: &str) -> Result<LogFormat, String> {
     )
 }
 
-/// `Timestamp[,Session ID,Elapsed time],Model,Request tokens,Response tokens,Total tokens,Log Type`, the time in seconds.
+/// `Timestamp[,Session ID,Elapsed time],Model,Request tokens,Response tokens,Total tokens,Log Type`, the time in
+/// seconds.
 fn burstgpt_columns(header: &str) -> Result<LogFormat, String> {
     find_columns(
         header,
@@ -280,8 +282,8 @@ impl Columns {
     }
 }
 
-/// `{"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47]}`, with `session_id` and `delay` in logs of
-/// sessions; times in milliseconds.
+/// `{"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47]}`, with `session_id` and
+/// `delay` in logs of sessions; times in milliseconds.
 fn parse_mooncake(line: &str) -> Result<Entry<'_>, String> {
     #[derive(Deserialize)]
     struct Row {
@@ -312,8 +314,8 @@ fn parse_mooncake(line: &str) -> Result<Entry<'_>, String> {
     })
 }
 
-/// `{"chat_id": 159, "parent_chat_id": 55, "timestamp": 61.114, "input_length": 521, "output_length": 132, "type": "text", "turn": 2,
-/// "hash_ids": [1089, 1090]}`, the time in seconds; the parent of a first request is -1.
+/// `{"chat_id": 159, "parent_chat_id": 55, "timestamp": 61.114, "input_length": 521, "output_length": 132, "type":
+/// "text", "turn": 2, "hash_ids": [1089, 1090]}`, the time in seconds; the parent of a first request is -1.
 fn parse_bailian(line: &str) -> Result<Entry<'_>, String> {
     #[derive(Deserialize)]
     struct Row {
@@ -446,8 +448,8 @@ fn parse_cells(line: &str) -> Vec<Cow<'_, str>> {
     cells.into_iter().map(Cow::Owned).collect()
 }
 
-/// Parses a decimal number in units of 10^-`digits` without rounding: `1700000000.25` seconds (9) or `12.5` milliseconds
-/// (6) as nanoseconds. Digits beyond nanoseconds are cut.
+/// Parses a decimal number in units of 10^-`digits` without rounding: `1700000000.25` seconds (9) or `12.5`
+/// milliseconds (6) as nanoseconds. Digits beyond nanoseconds are cut.
 pub fn parse_decimal(text: &str, digits: usize) -> Option<LogTime> {
     let text = text.trim();
     let scale = 10i128.pow(u32::try_from(digits).ok()?);

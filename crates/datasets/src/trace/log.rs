@@ -581,8 +581,9 @@ impl Rows {
             .any(|wait| matches!(wait, Wait::SinceStart(_)))
         {
             notes.push(
-                "the log has no delay before some turns, and no end of the requests that they await: their wait is the time between \
-                 the logged arrivals, service time included; `dataset.turns.think_time` replaces it"
+                "the log has no delay before some turns, and no end of the requests that they \
+                 await: their wait is the time between the logged arrivals, service time \
+                 included; `dataset.turns.think_time` replaces it"
                     .into(),
             );
         }
@@ -662,11 +663,12 @@ impl Rows {
         Ok(())
     }
 
-    /// Tokens of a block that has an id. Checks that each prompt has as many ids as it has such blocks. The id of the last block may
-    /// be absent if the block is not full.
+    /// Tokens of a block that has an id. Checks that each prompt has as many ids as it has such blocks. The id of the
+    /// last block may be absent if the block is not full.
     ///
     /// # Errors
-    /// `stated` differs from what the log states, or a row does not fit: the first one, with a length of blocks that fits all rows.
+    /// `stated` differs from what the log states, or a row does not fit: the first one, with a length of blocks that
+    /// fits all rows.
     pub fn block_tokens(&self, stated: Option<u64>) -> Result<u64, PromptError> {
         let row = |offset, problem| row_error(&self.path, &self.text, offset, problem, EXPECTED);
         let usual = self.blocks.tokens.unwrap_or(self.format.block_tokens());
@@ -683,7 +685,8 @@ impl Rows {
             return Err(row(
                 first,
                 format!(
-                    "the log states `block_size: {usual}`, and `dataset.trace.block_tokens` is {block_tokens}; remove the latter"
+                    "the log states `block_size: {usual}`, and `dataset.trace.block_tokens` is \
+                    {block_tokens}; remove the latter"
                 ),
             ));
         }
@@ -719,7 +722,8 @@ impl Rows {
         };
         match self.sessions.iter().find_map(overlap) {
             Some(row) if meaning.rows == TraceRows::Delta => {
-                let problem = "`dataset.trace.rows: delta` needs sessions whose requests follow one another, and this one overlaps another";
+                let problem = "`dataset.trace.rows: delta` needs sessions whose requests follow \
+                one another, and this one overlaps another";
                 Err(error((row.start, problem.into())))
             }
             _ => Ok(meaning),
@@ -834,8 +838,9 @@ impl Rows {
         })
     }
 
-    /// Tokens of the leading blocks of each row that rows before it have, session by session; None in a log without block ids. Where
-    /// equal ids of two sessions are not equal text, only rows of the same session count. `turns`: the turns of a session that are sent.
+    /// Tokens of the leading blocks of each row that rows before it have, session by session; None in a log without
+    /// block ids. Where equal ids of two sessions are not equal text, only rows of the same session count. `turns`:
+    /// the turns of a session that are sent.
     pub fn repeated_tokens(&self, block_tokens: u64, turns: usize) -> Option<Vec<u64>> {
         let mut repeated = vec![0; self.rows.len()];
         let mut has_blocks = false;

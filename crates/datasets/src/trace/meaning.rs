@@ -8,8 +8,9 @@
 //! | its first block is new, after a row with a full block | no | yes |
 //! | without ids: it is not longer than the prompt before it | no | yes |
 //!
-//! A prompt that is longer than the one before it may be either; chat templates leave reasoning out of a history, so it may be shorter
-//! than prompt and reply together. A history that was shortened looks like a delta, so single rows decide nothing.
+//! A prompt that is longer than the one before it may be either; chat templates leave reasoning out of a history, so
+//! it may be shorter than prompt and reply together. A history that was shortened looks like a delta, so single rows
+//! decide nothing.
 
 use super::layout::{Entry, LoggedRequest};
 use llmscen_core::dataset::TraceRows;
@@ -149,13 +150,15 @@ impl Signs {
         let (rows, reason) = match stated {
             Some(TraceRows::Whole) if is_delta && !is_whole => {
                 let problem = format!(
-                    "`dataset.trace.rows: whole` does not fit {new}; set `rows: delta` if each row adds to the history"
+                    "`dataset.trace.rows: whole` does not fit {new}; set `rows: delta` if each \
+                    row adds to the history"
                 );
                 return Err((self.new.offset(), problem));
             }
             Some(TraceRows::Delta) if is_whole && !is_delta => {
                 let problem = format!(
-                    "`dataset.trace.rows: delta` does not fit {repeating}; set `rows: whole` if each row is a whole prompt"
+                    "`dataset.trace.rows: delta` does not fit {repeating}; set `rows: whole` if \
+                    each row is a whole prompt"
                 );
                 return Err((self.repeating.offset(), problem));
             }
@@ -172,8 +175,9 @@ impl Signs {
             None if self.short.count > 0 => {
                 let short = self.short.describe(line);
                 let why = format!(
-                    "assumed, since each is longer than the one before it. Some cannot have the reply too ({short}), as if \
-                     reasoning was left out. Set `dataset.trace.rows: delta` if each adds to the history"
+                    "assumed, since each is longer than the one before it. Some cannot have the \
+                     reply too ({short}), as if reasoning was left out. Set `dataset.trace.rows: \
+                     delta` if each adds to the history"
                 );
                 (TraceRows::Whole, why)
             }

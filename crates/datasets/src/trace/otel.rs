@@ -1,7 +1,7 @@
 //! The layout `otel`: JSON lines of OpenTelemetry spans, of the OTLP file exporter or one span per line.
 //!
-//! A span with input tokens is a request, unless it is that of an agent or workflow, which has the sums of its requests. Names of
-//! attributes: OpenTelemetry semantic conventions for generative AI.
+//! A span with input tokens is a request, unless it is that of an agent or workflow, which has the sums of its
+//! requests. Names of attributes: OpenTelemetry semantic conventions for generative AI.
 
 use super::layout::{
     Entry, LoggedRequest, SessionFields, check_tokens, invalid_time, parse_date, text_of,

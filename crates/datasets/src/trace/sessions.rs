@@ -1,7 +1,7 @@
 //! Which requests of a session await which others, and how long they wait after them.
 //!
-//! Logs state this in three ways: a session's requests in a row, the parent of each request, or the times of requests in nested
-//! groups. In the last form, a request awaits those that had ended when it began:
+//! Logs state this in three ways: a session's requests in a row, the parent of each request, or the times of requests
+//! in nested groups. In the last form, a request awaits those that had ended when it began:
 //!
 //! ```text
 //! plan ████                        search awaits plan     wait: from the end of plan to the start of search
@@ -32,8 +32,8 @@ pub struct LoggedSession {
     /// Time of the first request in nanoseconds on the clock of the log.
     pub at: LogTime,
     pub turns: Vec<LoggedTurn>,
-    /// What each turn awaits, and then each joint, see [`llmscen_core::dataset::TurnDependencies`]; None where each turn awaits the one
-    /// before it.
+    /// What each turn awaits, and then each joint, see [`llmscen_core::dataset::TurnDependencies`]; None where each
+    /// turn awaits the one before it.
     pub awaited: Option<TurnDependencies>,
 }
 
@@ -310,8 +310,8 @@ impl Unit {
     }
 }
 
-/// Links requests by their times: within a group, a unit awaits those that had ended when it began. The first units of a group
-/// await what the group awaits. A request that overlaps the first one awaits it nevertheless.
+/// Links requests by their times: within a group, a unit awaits those that had ended when it began. The first units
+/// of a group await what the group awaits. A request that overlaps the first one awaits it nevertheless.
 pub fn link_times(units: Vec<Unit>) -> Option<LoggedSession> {
     let mut nodes = Vec::new();
     place(units, &[], &mut nodes);
@@ -415,8 +415,8 @@ fn join(awaited: Vec<usize>, nodes: &mut Vec<Node>) -> Vec<usize> {
     }
 }
 
-/// Adds the requests of a group with those that they await. `before`: what the group awaits. Returns the nodes that no other of
-/// the group awaits.
+/// Adds the requests of a group with those that they await. `before`: what the group awaits. Returns the nodes that
+/// no other of the group awaits.
 fn place(units: Vec<Unit>, before: &[usize], nodes: &mut Vec<Node>) -> Vec<usize> {
     let mut units: Vec<((LogTime, LogTime), Unit)> = units
         .into_iter()
@@ -478,8 +478,9 @@ fn place(units: Vec<Unit>, before: &[usize], nodes: &mut Vec<Node>) -> Vec<usize
     last.flat_map(|(last, _)| last).collect()
 }
 
-/// The intervals that ended at `start` or before, without those that ended before another of them began. The intervals are sorted
-/// by their starts; `latest_ends`: the latest end up to each. None where there are many, or too many to look at.
+/// The intervals that ended at `start` or before, without those that ended before another of them began. The
+/// intervals are sorted by their starts; `latest_ends`: the latest end up to each. None where there are many, or too
+/// many to look at.
 fn direct_predecessors(
     intervals: &[(LogTime, LogTime)],
     latest_ends: &[LogTime],

@@ -11,9 +11,11 @@ const MOONCAKE: &str = r#"{"timestamp": 0, "input_length": 1100, "output_length"
 {"timestamp": 3000, "input_length": 1400, "output_length": 7, "hash_ids": [1, 2, 4]}
 {"timestamp": 1000, "input_length": 30, "output_length": 2, "hash_ids": [9]}
 "#;
-const AZURE: &str = "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:15:46.6805900,37,4\r\n2023-11-16 18:15:50.9951690,39,10\r\n";
-const BURSTGPT: &str = "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type\n\
-    5,,1.2,ChatGPT,12,18,30,Conversation log\n45,s1,0.1,GPT-4,14,6,20,API log\n118,s2,0.1,GPT-4,9,0,9,API log\n";
+const AZURE: &str = "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 \
+18:15:46.6805900,37,4\r\n2023-11-16 18:15:50.9951690,39,10\r\n";
+const BURSTGPT: &str = "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response \
+    tokens,Total tokens,Log Type\n5,,1.2,ChatGPT,12,18,30,Conversation \
+    log\n45,s1,0.1,GPT-4,14,6,20,API log\n118,s2,0.1,GPT-4,9,0,9,API log\n";
 const WORKLOAD: &str = r#"{"timestamp": 1700000000.25, "body": {"model": "a", "messages": [{"role": "user", "content": "hi"}]}, "headers": {"x-user": "u1", "x-n": 3}}
 {"timestamp": "2023-11-14T22:13:22Z", "body": {"prompt": "go", "max_tokens": 3}, "output_length": 9}
 "#;
@@ -483,7 +485,8 @@ fn block_ids_that_cannot_be_of_the_block_length_are_refused() {
     let error = refused(SMALL_BLOCKS, 512).unwrap();
     assert!(
         error.contains(
-            "3 hash ids for a prompt of 40 tokens cannot be of blocks of 512 tokens; set `dataset.trace.block_tokens: 16`, which fits all rows"
+            "3 hash ids for a prompt of 40 tokens cannot be of blocks of 512 tokens; set \
+            `dataset.trace.block_tokens: 16`, which fits all rows"
         ) && error.contains(":1"),
         "{error}"
     );
@@ -551,8 +554,8 @@ fn a_mooncake_session_waits_for_its_delays() {
 fn mooncake(rows: &[(&str, u64, u64, &str)]) -> String {
     let row = |(at, (name, input, output, ids)): (usize, &(&str, u64, u64, &str))| {
         format!(
-            "{{\"session_id\": \"{name}\", \"timestamp\": {at}, \"input_length\": {input}, \"output_length\": {output}, \
-             \"hash_ids\": [{ids}]}}\n"
+            "{{\"session_id\": \"{name}\", \"timestamp\": {at}, \"input_length\": \
+             {input}, \"output_length\": {output}, \"hash_ids\": [{ids}]}}\n"
         )
     };
     rows.iter().enumerate().map(row).collect()
@@ -630,21 +633,22 @@ fn rows_that_contradict_the_scenario_or_each_other_are_errors() {
     let deltas = [("a", 500, 50, ""), ("a", 300, 50, ""), ("a", 300, 50, "")];
     assert_eq!(
         statement(&deltas, Some(TraceRows::Whole)),
-        "2: `dataset.trace.rows: whole` does not fit 2 of 2 later rows (line 2: 300 tokens after a prompt of 500); set `rows: delta` \
-         if each row adds to the history"
+        "2: `dataset.trace.rows: whole` does not fit 2 of 2 later rows (line 2: 300 tokens after \
+         a prompt of 500); set `rows: delta` if each row adds to the history"
     );
     let whole = [("a", 600, 50, "1, 2"), ("a", 700, 50, "1, 3")];
     assert_eq!(
         statement(&whole, Some(TraceRows::Delta)),
-        "2: `dataset.trace.rows: delta` does not fit 1 of 1 later rows (line 2: its block ids begin like an earlier row of its \
-         session); set `rows: whole` if each row is a whole prompt"
+        "2: `dataset.trace.rows: delta` does not fit 1 of 1 later rows (line 2: its block ids \
+         begin like an earlier row of its session); set `rows: whole` if each row is a whole prompt"
     );
     let both = [&whole[..], &[("b", 500, 50, ""), ("b", 300, 50, "")]].concat();
     assert_eq!(
         statement(&both, None),
-        "4: the rows of sessions have two meanings: whole prompts in 1 of 2 later rows (line 2: its block ids begin like an earlier \
-         row of its session), what is new in 1 of 2 later rows (line 4: 300 tokens after a prompt of 500); set \
-         `dataset.trace.rows: whole` or `delta`, or split the log"
+        "4: the rows of sessions have two meanings: whole prompts in 1 of 2 later rows (line 2: \
+         its block ids begin like an earlier row of its session), what is new in 1 of 2 later \
+         rows (line 4: 300 tokens after a prompt of 500); set `dataset.trace.rows: whole` or \
+         `delta`, or split the log"
     );
     for (stated, meaning) in [(TraceRows::Whole, WHOLE), (TraceRows::Delta, DELTA)] {
         assert!(statement(&both, Some(stated)).starts_with(meaning));
@@ -654,8 +658,9 @@ fn rows_that_contradict_the_scenario_or_each_other_are_errors() {
         (1..7).map(|turn| ("a", turn * 200, 50, "")).collect();
     shortened.insert(3, ("a", 100, 50, ""));
     let known = format!(
-        "{WHOLE}each later row is long enough for the prompt and the reply before it. The history seems to be shortened in 1 \
-                         of 6 later rows (line 4: 100 tokens after a prompt of 600)"
+        "{WHOLE}each later row is long enough for the prompt and the reply before it. The history \
+                         seems to be shortened in 1 of 6 later rows (line 4: 100 tokens after a \
+                         prompt of 600)"
     );
     assert_eq!(statement(&shortened, None), known);
     assert_eq!(
@@ -1146,7 +1151,8 @@ fn sessions_that_cannot_be_sent_are_errors_of_their_row() {
         ),
         (
             error(&WEKA.replace("\"block_size\": 64", "\"block_size\": 32")),
-            ":3: 2 hash ids for a prompt of 100 tokens cannot be of blocks of 32 tokens; `block_size: 64` fits all rows",
+            ":3: 2 hash ids for a prompt of 100 tokens cannot be of blocks of 32 tokens; \
+            `block_size: 64` fits all rows",
         ),
         (
             error(&WEKA.replace("\"block_size\": 64", "\"block_size\": 0")),

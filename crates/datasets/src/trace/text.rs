@@ -1,7 +1,7 @@
 //! Random text of the lengths in a log, in blocks where the log identifies shared prefixes.
 //!
-//! A length includes system message and chat template, as in the log. A block is counted after the previous one, so that shared
-//! prefixes have as many tokens as in the log.
+//! A length includes system message and chat template, as in the log. A block is counted after the previous one, so
+//! that shared prefixes have as many tokens as in the log.
 
 use crate::error::PromptError;
 use crate::message::prompt_slot;
@@ -90,9 +90,9 @@ impl TraceText {
         self.generate_in(&self.slot, n, seed)
     }
 
-    /// A text with which the model reads `n` tokens, and its length. Prompts with equal leading block ids and an equal `block_seed`
-    /// have equal text there; text without a block id depends on `row_seed`. Where no text of the exact length is found, the
-    /// nearest length is used.
+    /// A text with which the model reads `n` tokens, and its length. Prompts with equal leading block ids and an
+    /// equal `block_seed` have equal text there; text without a block id depends on `row_seed`. Where no text of the
+    /// exact length is found, the nearest length is used.
     ///
     /// # Errors
     /// No text of about this length was found.

@@ -129,7 +129,8 @@ pub fn units<E: From<SessionError>>(
                 )?;
                 continue;
             }
-            // Some logs have times since the beginning of the session here, others since the beginning of the sub-agent.
+            // Some logs have times since the beginning of the session here, others since the beginning of the
+            // sub-agent.
             let is_relative = first_time(&inner).is_some_and(|first| first < at);
             let base = if is_relative {
                 base.saturating_add(at)

@@ -202,7 +202,8 @@ async fn a_request_is_stamped_by_the_thread_of_the_model() {
     let kept: Value = serde_json::from_slice(&finished.captured.unwrap().response.bytes).unwrap();
     let usage = json!({ "prompt_tokens": 3, "completion_tokens": 3 });
     let ids = b"abc";
-    let expected = json!({ "text": "012", "tokens": [0, 1, 2], "finish_reason": "length", "prompt_token_ids": ids, "usage": usage });
+    let expected = json!({ "text": "012", "tokens": [0, 1, 2], "finish_reason": "length",
+        "prompt_token_ids": ids, "usage": usage });
     assert_eq!(kept, expected);
     let batches = seat.session.batches();
     let [batch] = batches.as_slice() else {
@@ -463,7 +464,8 @@ mod bounds {
         let failure = bad.outcome.end.unwrap_err();
         assert_eq!(
             failure.message,
-            "the prompt has the token id 195, the vocabulary of the model has 128 tokens; use the tokenizer of the model"
+            "the prompt has the token id 195, the vocabulary of the model has 128 tokens; use the \
+            tokenizer of the model"
         );
         assert!(good.outcome.end.is_ok() && *seen.lock().unwrap() == [1]);
     }
@@ -528,8 +530,8 @@ mod bounds {
         .unwrap();
         assert_eq!(
             failure.message,
-            "the logits of the batch need 1074266112 bytes (2049 tokens × 131072 numbers), limit 1073741824 bytes; lower \
-             `max_tokens` or the batch size"
+            "the logits of the batch need 1074266112 bytes (2049 tokens × 131072 numbers), limit \
+             1073741824 bytes; lower `max_tokens` or the batch size"
         );
     }
 

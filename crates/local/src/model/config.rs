@@ -269,7 +269,8 @@ impl Keys {
         }
     }
 
-    /// The base and the scaling, as older files (`rope_theta`, `rope_scaling`) or newer ones (`rope_parameters`) have them.
+    /// The base and the scaling, as older files (`rope_theta`, `rope_scaling`) or newer ones (`rope_parameters`) have
+    /// them.
     fn rope(&self) -> Result<(f64, Scaling), LocalError> {
         let (name, object) = match self.get("rope_parameters") {
             Some(value) => ("rope_parameters", Some(value)),
@@ -320,13 +321,13 @@ impl Keys {
     }
 }
 
-/// Why a sliding window is refused, in a sentence that begins with its key; None where it covers all positions. Attention is
-/// computed over the whole context alone.
+/// Why a sliding window is refused, in a sentence that begins with its key; None where it covers all positions.
+/// Attention is computed over the whole context alone.
 pub fn window_reason(window: u64, positions: u64) -> Option<String> {
     (window > 0 && window < positions).then(|| {
         format!(
-            "is {window} of {positions} positions, and attention in a sliding window is not supported; use a model without one, or \
-             measure a server"
+            "is {window} of {positions} positions, and attention in a sliding window is not \
+             supported; use a model without one, or measure a server"
         )
     })
 }
@@ -334,7 +335,8 @@ pub fn window_reason(window: u64, positions: u64) -> Option<String> {
 /// Why a scaling of the rotary positions is refused, in a sentence that begins with its key.
 pub fn scaling_reason(kind: &str, supported: &str) -> String {
     format!(
-        "is `{kind}`, and this scaling of rotary positions is not supported; supported are {supported}; measure a server instead"
+        "is `{kind}`, and this scaling of rotary positions is not supported; supported are \
+        {supported}; measure a server instead"
     )
 }
 
@@ -458,8 +460,8 @@ mod tests {
             read(json!({ "model_type": kind, "sliding_window": window, "use_sliding_window": on }))
                 .map(|config| config.limit)
         };
-        let reason = "m/config.json: `sliding_window` is 128 of 512 positions, and attention in a sliding window is not supported; \
-                      use a model without one, or measure a server";
+        let reason = "m/config.json: `sliding_window` is 128 of 512 positions, and attention in a \
+                      sliding window is not supported; use a model without one, or measure a server";
         assert_eq!(
             (of("mistral", false, 128), of("qwen2", true, 128)),
             (Err(reason.into()), Err(reason.into()))
@@ -489,7 +491,8 @@ mod tests {
             text(json!({ "hidden_size": 0 })),
             "m/config.json: `hidden_size` is missing, or not a whole number above 0"
         );
-        let yarn = "`rope_scaling` is `yarn`, and this scaling of rotary positions is not supported; supported are `default`, ";
+        let yarn = "`rope_scaling` is `yarn`, and this scaling of rotary positions is not \
+        supported; supported are `default`, ";
         assert!(text(json!({ "rope_scaling": { "rope_type": "yarn" } })).contains(yarn));
         assert!(
             text(json!({ "quantization_config": {} }))

@@ -230,7 +230,8 @@ fn template_note(path: &Path, source: &TemplateSource) -> String {
         }
         TemplateSource::None => {
             format!(
-                "`{model}`: no chat template; a prompt consists of the contents of its messages, separated by line breaks"
+                "`{model}`: no chat template; a prompt consists of the contents of its messages, \
+                separated by line breaks"
             )
         }
     }
@@ -245,8 +246,8 @@ fn compute_dtype(requested: Dtype, configured: Option<&str>) -> DType {
     }
 }
 
-/// The threads of a model. For quantized products and elementwise operations on very large tensors the library uses separate
-/// threads, one per core, whatever is requested here.
+/// The threads of a model. For quantized products and elementwise operations on very large tensors the library uses
+/// separate threads, one per core, whatever is requested here.
 fn start_pool(spec: &Local) -> Result<ThreadPool, LocalError> {
     // 0 means one thread per core.
     let threads = spec.threads.unwrap_or(0) as usize;

@@ -107,8 +107,8 @@ impl Network {
         (self.heads * columns).max(intermediate)
     }
 
-    /// The states of all positions of a piece, (rows × positions) × hidden. `is_needed` is called before each layer; None where it
-    /// returns false.
+    /// The states of all positions of a piece, (rows × positions) × hidden. `is_needed` is called before each layer;
+    /// None where it returns false.
     pub fn forward(
         &self,
         ids: &[u32],
@@ -294,7 +294,8 @@ pub struct Width {
     pub head_dim: usize,
 }
 
-/// The KV cache: keys and values of each layer, as rows × heads × capacity × head width. It is copied only when it grows.
+/// The KV cache: keys and values of each layer, as rows × heads × capacity × head width. It is copied only when it
+/// grows.
 #[derive(Debug)]
 pub struct Cache {
     width: Width,

@@ -1,4 +1,5 @@
-//! Weights of a Hugging Face folder in safetensors files. Only one tensor at a time is in CPU memory before it is placed.
+//! Weights of a Hugging Face folder in safetensors files. Only one tensor at a time is in CPU memory before it is
+//! placed.
 
 use crate::error::LocalError;
 use crate::model::linear::Matrix;

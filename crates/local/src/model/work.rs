@@ -1,8 +1,8 @@
 //! Batches: prefill of all prompts, then one token per row and step.
 //!
-//! Prompts of different lengths are padded on the right: row `i` of `P` tokens has columns `0..P` of the cache, the columns up to
-//! the longest prompt are masked, and its generated tokens have the columns after that, while their rotary positions continue
-//! from `P`. A row that ended stays in the batch until all have ended.
+//! Prompts of different lengths are padded on the right: row `i` of `P` tokens has columns `0..P` of the cache, the
+//! columns up to the longest prompt are masked, and its generated tokens have the columns after that, while their
+//! rotary positions continue from `P`. A row that ended stays in the batch until all have ended.
 
 use crate::error::LocalError;
 use crate::generation_params::{Ended, GenerationParams, RowOutput};

@@ -4,9 +4,12 @@ use crate::laws;
 use crate::replay::decode;
 use llmscen_core::api::Api;
 
-const START: &str = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"m\",\"usage\":{\"input_tokens\":3,\"output_tokens\":1}}}\n\n";
-const HI: &str = "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"hi\"}}\n\n";
-const REASON: &str = "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"max_tokens\"},\"usage\":{\"output_tokens\":7}}\n\n";
+const START: &str = "event: message_start\ndata: \
+{\"type\":\"message_start\",\"message\":{\"id\":\"m\",\"usage\":{\"input_tokens\":3,\"output_tokens\":1}}}\n\n";
+const HI: &str = "event: content_block_delta\ndata: \
+{\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"hi\"}}\n\n";
+const REASON: &str = "event: message_delta\ndata: \
+{\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"max_tokens\"},\"usage\":{\"output_tokens\":7}}\n\n";
 const STOP: &str = "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
 
 fn run(stream: &[&str]) -> (Events, Reply) {
@@ -76,7 +79,8 @@ fn a_stream_is_complete_with_a_stop_reason_and_its_marker() {
 #[test]
 fn an_error_in_band_is_the_reason_and_the_good_part_is_kept() {
     for error in [
-        "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n",
+        "event: error\ndata: \
+        {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n",
         "data: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n",
     ] {
         let (events, reply) = run(&[START, HI, error, REASON, STOP]);

@@ -361,14 +361,16 @@ proptest! {
     fn garbage_never_panics_and_splits_change_nothing(
         parts in prop::collection::vec(prop_oneof![
             prop::collection::vec(any::<u8>(), 0..12),
-            select(vec!["data: ", "\n\n", "{\"t\":\"", "\"}", "{\"c\":[{\"t\":\"a\",\"i\":1}]}", "\\ud83d", "[", "END", "event: end\n"])
+            select(vec!["data: ", "\n\n", "{\"t\":\"", "\"}", "{\"c\":[{\"t\":\"a\",\"i\":1}]}",
+                "\\ud83d", "[", "END", "event: end\n"])
                 .prop_map(|text| text.as_bytes().to_vec()),
         ], 0..16),
         cuts in prop::collection::vec(any::<Index>(), 0..8),
         shape in select(vec![Framing::Sse, Framing::Ndjson, Framing::Json]),
     ) {
         let done = Some(Done::Data("END".into()));
-        let extract = Extract { choice: some("$..i"), finish: some("$[1]"), error: some("$.error"), done, ..text(&["$..t", "$.*"]) };
+        let extract = Extract { choice: some("$..i"), finish: some("$[1]"), error: some("$.error"), done,
+            ..text(&["$..t", "$.*"]) };
         let bytes = parts.concat();
         prop_assert_eq!(decode(&extract, shape, cut_up(&bytes, &cuts)), decode(&extract, shape, [&bytes[..]]));
     }

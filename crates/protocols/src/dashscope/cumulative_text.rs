@@ -1,9 +1,10 @@
 //! Texts that a server sends either in pieces (deltas) or cumulatively in every event.
 //!
-//! DashScope does either, depending on `incremental_output`, and the events do not show which. While each text starts with the
-//! previous one, texts are treated as cumulative; the first that does not proves that they are pieces. A text equal to the
-//! previous one is a repetition without new content, except if no text has grown so far, the token count has, and the response is
-//! not at its end: then it is treated as a second equal piece, without deciding the mode.
+//! DashScope does either, depending on `incremental_output`, and the events do not show which. While each text starts
+//! with the previous one, texts are treated as cumulative; the first that does not proves that they are pieces. A
+//! text equal to the previous one is a repetition without new content, except if no text has grown so far, the token
+//! count has, and the response is not at its end: then it is treated as a second equal piece, without deciding the
+//! mode.
 
 /// The texts of one response, by position.
 #[derive(Debug)]
@@ -35,8 +36,8 @@ impl<P: Copy + PartialEq> CumulativeTexts<P> {
         }
     }
 
-    /// Adds the text of a position in one event; returns its new content, if any. `more`: the token count increased since the
-    /// previous event, and this is not the last event.
+    /// Adds the text of a position in one event; returns its new content, if any. `more`: the token count increased
+    /// since the previous event, and this is not the last event.
     pub fn take<'a>(&mut self, place: P, text: &'a str, more: bool) -> Option<&'a str> {
         if text.is_empty() {
             return None;

@@ -226,7 +226,10 @@ fn a_call_too_many_is_refused() {
 
 #[test]
 fn calls_without_an_index_are_distinguished_by_their_ids() {
-    let call = |id: &str, arguments: &str| json!({ "id": id, "function": { "name": format!("f{id}"), "arguments": arguments } });
+    let call = |id: &str, arguments: &str| {
+        json!({ "id": id, "function": { "name": format!("f{id}"),
+        "arguments": arguments } })
+    };
     let event = |calls: Value, reason: &str| {
         let message = json!({ "content": "", "tool_calls": calls });
         let choice = json!({ "message": message, "finish_reason": reason });

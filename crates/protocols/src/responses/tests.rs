@@ -4,8 +4,10 @@ use crate::laws;
 use crate::replay::decode;
 use llmscen_core::api::Api;
 
-const CREATED: &str = "event: response.created\ndata: {\"type\":\"response.created\",\"response\":{\"id\":\"r\",\"status\":\"in_progress\"}}\n\n";
-const HI: &str = "event: response.output_text.delta\ndata: {\"type\":\"response.output_text.delta\",\"delta\":\"hi\"}\n\n";
+const CREATED: &str = "event: response.created\ndata: \
+{\"type\":\"response.created\",\"response\":{\"id\":\"r\",\"status\":\"in_progress\"}}\n\n";
+const HI: &str = "event: response.output_text.delta\ndata: \
+{\"type\":\"response.output_text.delta\",\"delta\":\"hi\"}\n\n";
 const DONE: &str = "data: {\"type\":\"response.completed\",\"response\":{\"id\":\"r\",\"status\":\"completed\",\"usage\":{\"input_tokens\":3,\"output_tokens\":1}}}\n\n";
 
 fn run(stream: &[&str]) -> (Events, Reply) {
@@ -155,7 +157,8 @@ fn an_error_in_band_is_the_reason_and_the_good_part_is_kept() {
 
 #[test]
 fn a_message_can_be_fed_back_streamed_or_whole() {
-    let call = json!([{ "type": "function_call", "call_id": "call_1", "name": "get_weather", "arguments": "{\"city\":\"Paris\"}" }]);
+    let call = json!([{ "type": "function_call", "call_id": "call_1", "name": "get_weather",
+        "arguments": "{\"city\":\"Paris\"}" }]);
     let expected = Message {
         content: "I ask.".into(),
         reasoning: "Look up.".into(),
@@ -219,7 +222,10 @@ fn calls_without_numbers_and_arguments_without_deltas_are_kept() {
         .map(|event| format!("data: {event}\n\n"))
         .collect();
     let (events, reply) = run(&[&stream, DONE]);
-    let call = |id: &str, input: &str| json!({ "type": "function_call", "call_id": id, "name": "f", "arguments": input });
+    let call = |id: &str, input: &str| {
+        json!({ "type": "function_call", "call_id": id, "name": "f",
+        "arguments": input })
+    };
     assert_eq!(
         (events.content, reply.text.as_deref()),
         (1, Some("f{}f[1]"))

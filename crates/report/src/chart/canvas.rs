@@ -1,4 +1,5 @@
-//! Draws lines, shapes and text on an SVG in logical pixels, and renders the SVG to a file or a PNG with the embedded font Inter.
+//! Draws lines, shapes and text on an SVG in logical pixels, and renders the SVG to a file or a PNG with the embedded
+//! font Inter.
 //!
 //! plotters rounds coordinates to whole units, so its unit is a quarter of a logical pixel.
 
@@ -219,7 +220,8 @@ impl<'a> Canvas<'a> {
 /// Font families for an SVG file, the most similar to the embedded one first. Text is measured in Inter, the widest.
 const FAMILIES: &str = "Inter, Helvetica, Arial, &apos;Liberation Sans&apos;, sans-serif";
 /// Round line joins, as in the PNG.
-const SVG_STYLE: &str = "<style>polyline { stroke-linejoin: round; stroke-linecap: round } text { font-kerning: normal }</style>";
+const SVG_STYLE: &str = "<style>polyline { stroke-linejoin: round; stroke-linecap: round } text { \
+font-kerning: normal }</style>";
 
 /// The drawing as a standalone SVG file, sized in logical pixels.
 pub fn svg_file(drawing: &str) -> Option<String> {
@@ -229,7 +231,8 @@ pub fn svg_file(drawing: &str) -> Option<String> {
     let pixels = |units: &str| Some(units.parse::<f64>().ok()? / UNITS);
     let family = format!("font-family=\"{FAMILIES}\"");
     Some(format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" viewBox=\"0 0 {width} {height}\">\n{SVG_STYLE}{}",
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" viewBox=\"0 0 \
+        {width} {height}\">\n{SVG_STYLE}{}",
         pixels(width)?,
         pixels(height)?,
         body.replace(&format!("font-family=\"{FAMILY}\""), &family)

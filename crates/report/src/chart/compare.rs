@@ -62,8 +62,8 @@ fn figures(comparison: &Comparison) -> Vec<Figure> {
 /// The most cases of one chart.
 const MAX_CASES: usize = 12;
 
-/// At most `max` of the cases in their order, and a remark about the omitted ones. Cases with the greatest regressions are selected
-/// first, then evenly spaced ones.
+/// At most `max` of the cases in their order, and a remark about the omitted ones. Cases with the greatest
+/// regressions are selected first, then evenly spaced ones.
 fn select_cases(comparison: &Comparison, ids: &[String], max: usize) -> (Vec<String>, String) {
     let worst = |id: &String| {
         let is_regression = |it: &&Contrast| it.case == *id && it.finding == Finding::Regression;
@@ -184,7 +184,8 @@ const TICKS: [f64; 17] = [
     4.0,
 ];
 
-/// The forest plot of a side: the change of every measure against the base with its interval, a panel per case. None without intervals.
+/// The forest plot of a side: the change of every measure against the base with its interval, a panel per case. None
+/// without intervals.
 pub fn forest_figure(comparison: &Comparison, run: usize) -> Option<Figure> {
     let contrasts: Vec<(&Contrast, Span)> = comparison
         .contrasts
@@ -467,7 +468,8 @@ pub fn latency_curves(comparison: &Comparison) -> Option<Figure> {
     })
 }
 
-/// The Pareto front of all runs, per GPU where every run has their number; None unless two runs have a sweep over the same load.
+/// The Pareto front of all runs, per GPU where every run has their number; None unless two runs have a sweep over the
+/// same load.
 pub fn pareto(comparison: &Comparison) -> Option<Figure> {
     let sweeps: Vec<Option<Sweep>> = comparison
         .runs

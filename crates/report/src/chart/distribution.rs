@@ -11,7 +11,8 @@ use llmscen_core::report::{Report, Series};
 
 /// The most cases of one chart: each has a hue of its own.
 const MAX_CASES: usize = 6;
-/// A cumulative curve covers at most this range: gaps between tokens of one read are thousands of times shorter than the others.
+/// A cumulative curve covers at most this range: gaps between tokens of one read are thousands of times shorter than
+/// the others.
 const MAX_RANGE: f64 = 100.0;
 
 /// A chart of one metric.

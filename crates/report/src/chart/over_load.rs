@@ -36,7 +36,8 @@ const BANDS: [(f64, f64, &str); 3] = [
 /// A limit beyond this multiple of the data would flatten the curves, so it is omitted.
 pub const MAX_LIMIT_RATIO: f64 = 3.0;
 
-/// TTFT, ITL and E2E over load: percentile bands for one group of cases, otherwise a line per group. None without a sweep over load.
+/// TTFT, ITL and E2E over load: percentile bands for one group of cases, otherwise a line per group. None without a
+/// sweep over load.
 pub fn latency_over_load(report: &Report) -> Option<Figure> {
     let sweep = Sweep::from_report(report)?;
     let drawn: Vec<(Panel, Vec<Limit>)> = latencies(report)

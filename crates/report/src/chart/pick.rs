@@ -21,8 +21,8 @@ pub struct ShownCase<'a> {
     pub color: RGBColor,
 }
 
-/// At most `max` of the cases with data by rising load, and a remark about omitted cases. If not all fit, failed ones come first,
-/// then invalid and inconclusive ones, each evenly spaced.
+/// At most `max` of the cases with data by rising load, and a remark about omitted cases. If not all fit, failed ones
+/// come first, then invalid and inconclusive ones, each evenly spaced.
 pub fn select_cases(
     report: &Report,
     max: usize,
@@ -113,8 +113,8 @@ const MAX_TITLE: usize = 36;
 /// The longest load in a legend, in characters.
 const MAX_NAME: usize = 30;
 
-/// The name of a case in a chart: its id, or its load if no value is swept and the load is short. For a mix it is the total load,
-/// since the subtitle shows the mix in full.
+/// The name of a case in a chart: its id, or its load if no value is swept and the load is short. For a mix it is the
+/// total load, since the subtitle shows the mix in full.
 fn case_name(case: &CaseReport) -> String {
     let total = case.load.split_once("; ").map(|(total, _)| total);
     let short = [Some(case.load.as_str()), total]
@@ -220,8 +220,8 @@ pub struct PanelContent {
     pub marks: Vec<Mark>,
 }
 
-/// One panel for each of at most `max` cases with data, and a remark about omitted cases. `single_title`: the title of a panel that
-/// is the only one. `draw` gets the case and the number of panels.
+/// One panel for each of at most `max` cases with data, and a remark about omitted cases. `single_title`: the title
+/// of a panel that is the only one. `draw` gets the case and the number of panels.
 pub fn small_multiples(
     report: &Report,
     single_title: &str,
@@ -300,7 +300,8 @@ impl<'a> CaseNames<'a> {
             .join(", ")
     }
 
-    /// For the title of a small panel: `concurrency=96 · max_num_seqs=8`, or with short keys where that is too long for one.
+    /// For the title of a small panel: `concurrency=96 · max_num_seqs=8`, or with short keys where that is too long
+    /// for one.
     pub fn title(&self, case: &CaseReport) -> String {
         if self.longest() <= MAX_TITLE {
             let full = self.format_values(case, |field| last_segment(field.path).to_owned());

@@ -1,4 +1,5 @@
-//! A capacity search: each objective's metric over load, with the probes, the limit, the pass/fail boundary and the result.
+//! A capacity search: each objective's metric over load, with the probes, the limit, the pass/fail boundary and the
+//! result.
 
 use crate::chart::axis::{Axis, TimeUnit, scaled};
 use crate::chart::figure::{Entry, Figure, Mark, Panel, Side, Swatch};

@@ -25,8 +25,8 @@ pub const BACKGROUND: RGBColor = RGBColor(0xff, 0xff, 0xff);
 /// A single series, and the first of several.
 pub const MAIN: RGBColor = RGBColor(0x00, 0x72, 0xb2);
 
-/// Okabe and Ito, "Color Universal Design" (2008), without its yellow, which is invisible on white, and without the red of
-/// failures.
+/// Okabe and Ito, "Color Universal Design" (2008), without its yellow, which is invisible on white, and without the
+/// red of failures.
 const CATEGORIES: [RGBColor; 6] = [
     MAIN,
     RGBColor(0xe6, 0x9f, 0x00),

@@ -95,8 +95,8 @@ impl<'a> Sweep<'a> {
 }
 
 impl Group<'_> {
-    /// The index of the highest load up to which every objective passes; None if the lowest load already misses one, or without
-    /// objectives.
+    /// The index of the highest load up to which every objective passes; None if the lowest load already misses one,
+    /// or without objectives.
     pub fn max_load(&self) -> Option<usize> {
         let passes = |case: &&&CaseReport| {
             let mut verdicts = case.verdicts.iter();

@@ -316,8 +316,8 @@ fn pareto_front(points: &[(f64, f64)]) -> Series {
     sorted
 }
 
-/// A line for each group, the front, dots on it with their loads, and rings off it, in the color of their group. A label that would
-/// cover another is left out, first those of rings.
+/// A line for each group, the front, dots on it with their loads, and rings off it, in the color of their group. A
+/// label that would cover another is left out, first those of rings.
 fn pareto_marks(
     groups: &[ParetoGroup],
     front: &Series,
@@ -480,7 +480,10 @@ mod tests {
         let tpot = case.distributions[&Metric::Tpot].quantile(0.5).unwrap();
         assert_eq!(interactivity(case), Some(1e3 / tpot));
         let figure = pareto(&report).unwrap();
-        let lines = |mark: &&Mark| matches!(mark, Mark::Line(points, stroke) if points.len() == 8 && stroke.dash.is_none());
+        let lines = |mark: &&Mark| {
+            matches!(mark, Mark::Line(points,
+            stroke) if points.len() == 8 && stroke.dash.is_none())
+        };
         assert_eq!(figure.panels[0].marks.iter().filter(lines).count(), 2);
     }
 }

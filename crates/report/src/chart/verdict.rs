@@ -1,4 +1,5 @@
-//! Verdicts and objectives in a chart: a ribbon if the run did not pass, marks at failed and invalid cases, and limit lines.
+//! Verdicts and objectives in a chart: a ribbon if the run did not pass, marks at failed and invalid cases, and limit
+//! lines.
 
 use crate::chart::figure::{Entry, Mark, Swatch};
 use crate::chart::style::{ALARM, BACKGROUND, INCONCLUSIVE, MUTED};
@@ -85,7 +86,8 @@ fn has_failed(case: &CaseReport) -> bool {
             .any(|verdict| verdict.ruling == Ruling::Fail)
 }
 
-/// Hollow gray marks at the points of invalid cases, and rings around those of failed ones. `point`: of a case, in data units.
+/// Hollow gray marks at the points of invalid cases, and rings around those of failed ones. `point`: of a case, in
+/// data units.
 pub fn verdict_marks(
     group: &Group,
     point: impl Fn(&CaseReport) -> Option<(f64, f64)>,

@@ -134,11 +134,13 @@ pub(super) fn rule(comparison: &Comparison) -> String {
         .map(|text| format!(". {text}"))
         .unwrap_or_default();
     format!(
-        "{how}. Significant: p < {alpha}. Regression: significant and worse by more than {least}. Intervals: {level}, unadjusted{replicated}"
+        "{how}. Significant: p < {alpha}. Regression: significant and worse by more than {least}. \
+        Intervals: {level}, unadjusted{replicated}"
     )
 }
 
-/// The test for sides of several runs: `Welch's test on the logarithm of one value per run: A 3, B 3`. None if each side has one run.
+/// The test for sides of several runs: `Welch's test on the logarithm of one value per run: A 3, B 3`. None if each
+/// side has one run.
 fn replicated_test(comparison: &Comparison) -> Option<String> {
     let all: Vec<u32> = (0..comparison.sides.len())
         .map(|side| comparison.replicates(side))

@@ -27,8 +27,8 @@ pub fn differs(difference: &Difference) -> String {
     )
 }
 
-/// The notes, one line each: interrupted and invalid runs, differences between plans, seeds, versions and hosts, cases of one run
-/// only, changed verdicts, and contrasts that were not tested.
+/// The notes, one line each: interrupted and invalid runs, differences between plans, seeds, versions and hosts,
+/// cases of one run only, changed verdicts, and contrasts that were not tested.
 pub fn notes(comparison: &Comparison) -> Vec<String> {
     let Some((base, others)) = comparison.runs.split_first() else {
         return Vec::new();

@@ -53,7 +53,8 @@ pub fn markdown(comparison: &Comparison, charts: &[Chart]) -> String {
         .for_each(|id| text += &case_markdown(comparison, id, folded));
     let signals = tables::signals(comparison).markdown();
     if !signals.is_empty() {
-        text += "## Server and GPU\n\nMeans over the measured windows, without a test: telemetry samples are correlated.\n\n";
+        text += "## Server and GPU\n\nMeans over the measured windows, without a test: telemetry \
+        samples are correlated.\n\n";
         text += &format!("{signals}\n\n");
     }
     text + &format!("## Method\n\n{}\n", explanation(comparison))
@@ -130,9 +131,10 @@ fn describe_case_by_run(comparison: &Comparison, id: &str) -> String {
 /// The tests, and how to read the columns.
 fn explanation(comparison: &Comparison) -> String {
     format!(
-        "↓ lower is better, ↑ higher is better. {}. Effect sizes: Cliff's δ of values of requests or gaps (negligible below 0.147, \
-         small below 0.33, medium below 0.474: Romano and others, 2006) and Cohen's h of shares (0.2, 0.5, 0.8: Cohen, 1988). They are \
-         positive if the candidate has the greater values. A change of a share is in percentage points (pp).",
+        "↓ lower is better, ↑ higher is better. {}. Effect sizes: Cliff's δ of values of requests \
+         or gaps (negligible below 0.147, small below 0.33, medium below 0.474: Romano and \
+         others, 2006) and Cohen's h of shares (0.2, 0.5, 0.8: Cohen, 1988). They are positive if \
+         the candidate has the greater values. A change of a share is in percentage points (pp).",
         labels::rule(comparison)
     )
 }
@@ -314,7 +316,10 @@ mod tests {
             contrast.case = attack.into();
         }
         let html = page(&comparison);
-        assert!(html.contains("default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"));
+        assert!(html.contains(
+            "default-src 'none'; style-src 'unsafe-inline'; script-src \
+        'unsafe-inline'; img-src data:"
+        ));
         for foreign in [
             " src=",
             "<link",

@@ -28,7 +28,8 @@ pub(super) fn subject(comparison: &Comparison) -> Vec<String> {
     runs.collect()
 }
 
-/// For each main measure, the case with the largest change: a regression, then a change within the tolerance, then an improvement.
+/// For each main measure, the case with the largest change: a regression, then a change within the tolerance, then an
+/// improvement.
 pub(super) fn tiles(comparison: &Comparison) -> Vec<Tile> {
     let all = measures(comparison);
     let is_main = |measure: &&String| MAIN_MEASURES.contains(&measure.as_str());

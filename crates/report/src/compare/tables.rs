@@ -194,7 +194,8 @@ fn contrast_row(comparison: &Comparison, contrast: &Contrast) -> Row {
 /// With more contrasts, a terminal shows only those with a change.
 const MAX_ROWS: usize = 24;
 
-/// The runs, the verdict and the rule, and the measures of every case. `width`: of the terminal in characters; None: not a terminal.
+/// The runs, the verdict and the rule, and the measures of every case. `width`: of the terminal in characters; None:
+/// not a terminal.
 pub fn table(comparison: &Comparison, width: Option<usize>, color: bool) -> String {
     let screen = Screen { width, color };
     let verdict = labels::verdict(comparison);

@@ -21,10 +21,14 @@ fn the_table_has_the_verdict_and_the_rule() {
     assert_eq!(row("error_rate"), errors);
     assert!(row("ttft.p99").contains(" +12.0% n/a n/a small"), "{text}");
     assert!(
-        text.contains("REGRESSION: 8 regressions, 0 worse within tolerance, 1 improved, 1 not significant, 1 not tested.\n"),
+        text.contains(
+            "REGRESSION: 8 regressions, 0 worse within tolerance, 1 improved, 1 not \
+        significant, 1 not tested.\n"
+        ),
         "{text}"
     );
-    let rule = "p adjusted for 10 tests: Holm. Significant: p < 0.05. Regression: significant and worse by more than 5%. Intervals: 95%, unadjusted.\n";
+    let rule = "p adjusted for 10 tests: Holm. Significant: p < 0.05. Regression: significant and \
+    worse by more than 5%. Intervals: 95%, unadjusted.\n";
     let verdict_at = text.find(rule).unwrap();
     assert!(verdict_at < text.find("FINDING").unwrap(), "{text}");
     let narrow = table(&comparison(2, 3), Some(80), false);
@@ -36,7 +40,10 @@ fn the_table_has_the_verdict_and_the_rule() {
         rows.len() == 36 && rows.iter().all(|line| line.chars().count() <= 80),
         "{narrow}"
     );
-    assert!(narrow.ends_with("Not listed: 8 rows without a significant change, or without a test; `--format md` has all.\n"));
+    assert!(narrow.ends_with(
+        "Not listed: 8 rows without a significant change, or without a test; \
+    `--format md` has all.\n"
+    ));
     assert!(table(&comparison(1, 2), Some(80), true).contains("\u{1b}[31mREGRESSION\u{1b}[0m"));
 }
 

@@ -63,8 +63,8 @@ fn short_replies_are_found_above_five_percent() {
     assert_eq!(
         of_cases(vec![with(4, 5), with(8, 6), with(16, 94)]),
         [
-            "100 of 200 replies have fewer output tokens than requested from concurrency 8 on: the server may ignore the \
-             requested length."
+            "100 of 200 replies have fewer output tokens than requested from concurrency 8 on: \
+             the server may ignore the requested length."
         ]
     );
 }
@@ -78,16 +78,17 @@ fn a_queue_is_a_cause_only_with_a_measured_queue_time() {
     let queued = with(64, &waiting);
     assert_eq!(
         of_cases(vec![decided(case(4)), decided(queued.clone())])[0],
-        "`ttft.p99 < 500ms` fails from concurrency 64 on while requests queue in the server: server waiting 40 on average, \
-         KV cache up to 93% (1.33 s, 2.7x the limit)."
+        "`ttft.p99 < 500ms` fails from concurrency 64 on while requests queue in the server: \
+         server waiting 40 on average, KV cache up to 93% (1.33 s, 2.7x the limit)."
     );
     let total = queued.distributions[&Metric::Ttft].mean;
     let mut timed = with(64, &[(Signal::ServerQueueTime, total * 0.8, 900.0)]);
     timed.telemetry.signals.extend(queued.telemetry.signals);
     assert_eq!(
         of_cases(vec![decided(case(4)), decided(timed)])[0],
-        "`ttft.p99 < 500ms` fails from concurrency 64 on because requests queue in the server: queue time is 80% of the mean TTFT, \
-         server waiting 40 on average, KV cache up to 93% (1.33 s, 2.7x the limit)."
+        "`ttft.p99 < 500ms` fails from concurrency 64 on because requests queue in the server: \
+         queue time is 80% of the mean TTFT, server waiting 40 on average, KV cache up to 93% \
+         (1.33 s, 2.7x the limit)."
     );
     let idle = with(64, &[(Signal::ServerWaiting, 0.1, 1.0)]);
     assert_eq!(
@@ -157,7 +158,8 @@ fn saturation_is_the_load_where_throughput_stops_growing() {
     assert_eq!(
         texts(&report),
         [
-            "Throughput stops increasing at concurrency 32: 320 tok/s there, 320 tok/s at 128, while TTFT p95 changes from 412 ms to 2.81 s."
+            "Throughput stops increasing at concurrency 32: 320 tok/s there, 320 tok/s at 128, \
+            while TTFT p95 changes from 412 ms to 2.81 s."
         ]
     );
     for case in &mut report.cases {
@@ -183,8 +185,8 @@ fn a_full_cache_throttled_gpus_and_a_busy_host_are_found() {
         [
             "KV cache usage reaches 99% in `concurrency=4`; the server preempts up to 1.25 requests/s.",
             "GPUs are throttled in `concurrency=4`: on average 50% of them.",
-            "Host CPU is 97% in `concurrency=4`. Of 16 cores, the load generator uses 0.520, the managed server 3, other \
-             processes 12.",
+            "Host CPU is 97% in `concurrency=4`. Of 16 cores, the load generator uses 0.520, the \
+             managed server 3, other processes 12.",
         ]
     );
 }
@@ -197,8 +199,8 @@ fn correlated_samples_are_one_finding_over_all_cases() {
     assert_eq!(
         of_cases(cases),
         [
-            "Consecutive requests are correlated in 2 of 3 cases (`ttft.p99`). In `concurrency=4`, 640 requests carry the information of \
-          about 47 independent ones."
+            "Consecutive requests are correlated in 2 of 3 cases (`ttft.p99`). In \
+          `concurrency=4`, 640 requests carry the information of about 47 independent ones."
         ]
     );
 }

@@ -83,7 +83,8 @@ fn draw_axes(svg: &mut String, history: &History, series: &Series, scale: &Scale
         let y = scale.y(number);
         let _ = write!(
             svg,
-            "<line class=\"grid\" x1=\"{left}\" x2=\"{:.0}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/><text x=\"{:.0}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            "<line class=\"grid\" x1=\"{left}\" x2=\"{:.0}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/><text \
+            x=\"{:.0}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
             WIDTH - right,
             left - 5.0,
             y + 4.0,
@@ -190,7 +191,9 @@ fn draw_changes(svg: &mut String, series: &Series, scale: &Scale) {
         let room = (left + 24.0, WIDTH - right - 24.0);
         let _ = write!(
             svg,
-            "<g class=\"{}\"><line class=\"change\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{top}\" y2=\"{:.0}\"/><text class=\"mark\" x=\"{:.1}\" y=\"{:.0}\" text-anchor=\"middle\">{}</text></g>",
+            "<g class=\"{}\"><line class=\"change\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{top}\" \
+            y2=\"{:.0}\"/><text class=\"mark\" x=\"{:.1}\" y=\"{:.0}\" \
+            text-anchor=\"middle\">{}</text></g>",
             finding(series, change).1.class(),
             HEIGHT - bottom,
             x.clamp(room.0, room.1),

@@ -52,7 +52,10 @@ fn sweep(report: &Report, sweep: &Sweep<'_>) -> Value {
     } else {
         "concurrency, requests in flight"
     };
-    let description = |metric: Metric| json!({ "key": metric.column(), "name": metric.name(), "unit": metric.unit().symbol() });
+    let description = |metric: Metric| {
+        json!({ "key": metric.column(), "name": metric.name(),
+        "unit": metric.unit().symbol() })
+    };
     let exists = |metric: &&Metric| {
         sweep.cases().any(|case| match metric.per() {
             Scope::Case => case.scalars.contains_key(*metric),
@@ -92,7 +95,8 @@ fn name(share: f64) -> String {
     Stat::Quantile(share).to_string()
 }
 
-/// The latency and the percentile that are shown first: those of a failed objective, else of any, else the p95 of the TTFT.
+/// The latency and the percentile that are shown first: those of a failed objective, else of any, else the p95 of the
+/// TTFT.
 fn first_limit(sweep: &Sweep<'_>, limited: &[(Metric, Vec<Limit>)]) -> Value {
     let all = || {
         limited
@@ -202,7 +206,8 @@ fn search(report: &Report, search: &SearchReport) -> Value {
             .iter()
             .map(|probe| finite(probe.verdicts.get(index)?.observed))
             .collect();
-        json!({ "label": check_title(&verdict.check), "unit": verdict.check.subject.unit().symbol(), "limit": verdict.check.limit, "observed": observed })
+        json!({ "label": check_title(&verdict.check), "unit": verdict.check.subject.unit().symbol(),
+            "limit": verdict.check.limit, "observed": observed })
     };
     let goodput: Vec<Option<f64>> = probes
         .iter()
@@ -264,7 +269,8 @@ pub fn series(case: &CaseReport, cases: usize) -> Value {
         "spectra": curves(spectra, case, max_points),
         "heat": heat.map(heat_map),
         "by_token": non_empty(&pictures.by_token).filter(|_| is_detailed).map(by_token),
-        "prefill": non_empty(&pictures.prefill).filter(|_| is_detailed).map(|points| columns(&evenly(points, max_points))),
+        "prefill": non_empty(&pictures.prefill).filter(|_| is_detailed)
+            .map(|points| columns(&evenly(points, max_points))),
         "waterfall": non_empty(&pictures.waterfall).map(|bars| waterfall(&evenly(bars, max_points / 2))),
     })
 }
@@ -364,7 +370,8 @@ fn time_bin(at: f64, end: f64, bins: usize) -> usize {
     ((at / end * bins as f64) as usize).min(bins - 1)
 }
 
-/// The middles of the time bins, and percentiles of the requests scheduled in each, by nearest rank; null for too few requests.
+/// The middles of the time bins, and percentiles of the requests scheduled in each, by nearest rank; null for too few
+/// requests.
 fn quantiles_over_time(points: &[(f64, f64)], end: f64) -> Value {
     let count = (points.len() / MIN_PER_BIN).min(TIME_BINS);
     if count < 2 {
@@ -386,7 +393,8 @@ fn quantiles_over_time(points: &[(f64, f64)], end: f64) -> Value {
             .map(|bin| rank(bin).map_or(Value::Null, rounded))
             .collect::<Vec<_>>()
     };
-    json!({ "at": middles(end, count), "p50": quantile(0.50), "p90": quantile(0.90), "p95": quantile(0.95), "p99": quantile(0.99) })
+    json!({ "at": middles(end, count), "p50": quantile(0.50), "p90": quantile(0.90),
+        "p95": quantile(0.95), "p99": quantile(0.99) })
 }
 
 fn counts_over_time(points: &[(f64, f64)], end: f64) -> Value {
@@ -416,7 +424,8 @@ fn curves<'a>(
             .filter_map(|verdict| quantile_limit(verdict, *metric))
             .collect();
         let object = json!({
-            "name": metric.name(), "unit": metric.unit().symbol(), "points": columns(&thin(points, max_points)), "limits": limits,
+            "name": metric.name(), "unit": metric.unit().symbol(), "points": columns(&thin(points,
+                max_points)), "limits": limits,
             "high": metric.higher_is_better(),
         });
         (metric.column().to_owned(), object)
@@ -447,13 +456,15 @@ fn quantile_limit(verdict: &Verdict, limited: Metric) -> Option<Value> {
 }
 
 fn heat_map(heat: &HeatMap) -> Value {
-    json!({ "times": numbers(heat.times.iter().copied()), "levels": numbers(heat.levels.iter().copied()), "counts": heat.counts })
+    json!({ "times": numbers(heat.times.iter().copied()), "levels": numbers(heat.levels.iter().copied()),
+        "counts": heat.counts })
 }
 
 fn by_token(bands: &[QuantileBand]) -> Value {
     let column = |value: fn(&QuantileBand) -> f64| numbers(bands.iter().map(value));
     json!({
-        "from": column(|band| band.from), "to": column(|band| band.to), "n": bands.iter().map(|band| band.n).collect::<Vec<_>>(),
+        "from": column(|band| band.from), "to": column(|band| band.to),
+            "n": bands.iter().map(|band| band.n).collect::<Vec<_>>(),
         "p50": column(|band| band.p50), "p90": column(|band| band.p90), "p99": column(|band| band.p99),
     })
 }
@@ -612,7 +623,8 @@ mod tests {
         let none = series(&fixture::no_data(), 1);
         assert_eq!(
             none,
-            json!({ "time": null, "telemetry": [], "cdfs": {}, "spectra": {}, "heat": null, "by_token": null, "prefill": null, "waterfall": null })
+            json!({ "time": null, "telemetry": [], "cdfs": {}, "spectra": {}, "heat": null,
+                "by_token": null, "prefill": null, "waterfall": null })
         );
         let some = series(&fixture::case(4), 1);
         assert_eq!(

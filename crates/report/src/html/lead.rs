@@ -95,7 +95,8 @@ fn planned_model(plan: &str) -> Option<String> {
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-/// The verdict that decides most: failed, then invalid, then inconclusive, then passed; among equals the farthest beyond its limit.
+/// The verdict that decides most: failed, then invalid, then inconclusive, then passed; among equals the farthest
+/// beyond its limit.
 fn worst(
     report: &Report,
     is_asked: impl Fn(&Verdict) -> bool,

@@ -1,4 +1,5 @@
-//! The verdicts of the cases as a matrix: cases by objectives, or for two swept keys a grid of their values per objective.
+//! The verdicts of the cases as a matrix: cases by objectives, or for two swept keys a grid of their values per
+//! objective.
 
 use crate::dimensions::{Dimension, case_at, dimensions, grid, heat_step};
 use crate::findings::{factor, limit_ratio};

@@ -80,7 +80,8 @@ fn svg(values: &[f64], label: &str) -> String {
         let _ = write!(points, "{x:.1},{:.1} ", 24.0 - 24.0 * value / largest);
     }
     format!(
-        "<svg viewBox=\"0 0 100 24\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"{label}\"><polyline points=\"{}\"/></svg>",
+        "<svg viewBox=\"0 0 100 24\" preserveAspectRatio=\"none\" role=\"img\" \
+        aria-label=\"{label}\"><polyline points=\"{}\"/></svg>",
         points.trim_end()
     )
 }

@@ -8,7 +8,8 @@ use llmscen_core::report::{ChartData, HeatMap, QuantileBand, TimelineBar};
 
 const PLAN: &str =
     "version: 1\nname: chat\ntarget: { url: \"http://127.0.0.1:8000\", api_key: ${KEY} }\n";
-const ATTACK: &str = "</script><script>alert(1)</script><!-- <img src=x onerror=alert(2)> \" ' & \u{2028} --> </pre></title>";
+const ATTACK: &str = "</script><script>alert(1)</script><!-- <img src=x onerror=alert(2)> \" ' \
+& \u{2028} --> </pre></title>";
 
 /// A case with data for every chart.
 fn case_with_all_charts(users: u32) -> CaseReport {

@@ -123,6 +123,7 @@ fn results_json_has_the_model_or_null_for_a_server() {
         ),
         (&Value::Null, Value::Null)
     );
-    let speed = json!({ "prompt_tokens": 96, "ok": 2, "output_tps": 61.234, "memory": 1_500_000_000u64, "memory_of": "process" });
+    let speed = json!({ "prompt_tokens": 96, "ok": 2, "output_tps": 61.234, "memory": 1_500_000_000u64,
+        "memory_of": "process" });
     assert_eq!(speed_json(&local_case()), [speed]);
 }

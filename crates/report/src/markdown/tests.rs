@@ -158,7 +158,8 @@ fn many_cases_are_folded_and_objectives_not_passed_come_first() {
     assert_eq!(text.matches("<details>").count(), 301);
     assert_eq!(text.matches("</details>").count(), 301);
     let few = markdown(&sweep(2), &[]).unwrap();
-    let tables = "\n\n<details><summary>Percentile table</summary>\n\n| Percentile | TTFT, ms | ITL, ms | TPOT, ms | Latency, ms | Input tokens |";
+    let tables = "\n\n<details><summary>Percentile table</summary>\n\n| Percentile | TTFT, ms | \
+    ITL, ms | TPOT, ms | Latency, ms | Input tokens |";
     assert_eq!(
         (
             few.matches("<details>").count(),

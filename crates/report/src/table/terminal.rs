@@ -154,7 +154,14 @@ pub(super) fn render(table: &Table, screen: Screen) -> String {
     let rule = screen
         .width
         .map(|_| "─".repeat(widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1)));
-    let rule = rule.map(|rule| if screen.color { Emphasis::Muted.paint(&rule) } else { rule } + "\n").unwrap_or_default();
+    let paint = |rule: String| {
+        if screen.color {
+            Emphasis::Muted.paint(&rule)
+        } else {
+            rule
+        }
+    };
+    let rule = rule.map(|rule| paint(rule) + "\n").unwrap_or_default();
     let body: String = (0..table.rows.len())
         .map(|row| line(&|column| column.texts[row].clone()))
         .collect();
@@ -239,7 +246,9 @@ mod tests {
 
     #[test]
     fn columns_line_up() {
-        let text = "CASE               P99  NOTE\n─────────────────────────────────────────────────\nconcurrency=1     8 ms\nconcurrency=16  1.24 s  needs about 299 samples\n";
+        let text = "CASE               P99  \
+        NOTE\n─────────────────────────────────────────────────\nconcurrency=1     8 \
+        ms\nconcurrency=16  1.24 s  needs about 299 samples\n";
         let rule = "─".repeat(14 + 2 + 6 + 2 + 23);
         let expected = text.replace("─────────────────────────────────────────────────", &rule);
         assert_eq!(drawn(Some(80), false), expected);

@@ -1,4 +1,5 @@
-//! The right side of a comparison: a number with its unit, converted to the unit of the metric, or a multiple of another run.
+//! The right side of a comparison: a number with its unit, converted to the unit of the metric, or a multiple of
+//! another run.
 
 use crate::check::cursor::{CheckError, Cursor};
 use crate::check::parse_left;
@@ -227,7 +228,8 @@ const WORDS: [ReferenceKind; 3] = [
     ReferenceKind::Reference,
     ReferenceKind::Case,
 ];
-const FORM: &str = "Write for example `1.10 * baseline`, `0.95 * reference`, `1.5 * case(variant=base)`, `0.5 * ttft{group=batch}.p95`, or `baseline` alone.";
+const FORM: &str = "Write for example `1.10 * baseline`, `0.95 * reference`, `1.5 * \
+case(variant=base)`, `0.5 * ttft{group=batch}.p95`, or `baseline` alone.";
 
 fn parse_against(word: &str) -> Option<ReferenceKind> {
     WORDS.into_iter().find(|against| against.name() == word)

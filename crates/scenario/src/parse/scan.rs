@@ -1,7 +1,7 @@
 //! Explains syntax errors of YAML.
 //!
-//! The parser reports where it stopped, which is often after the cause: a line with one space too many continues the text above
-//! it. The surrounding lines show what was meant.
+//! The parser reports where it stopped, which is often after the cause: a line with one space too many continues the
+//! text above it. The surrounding lines show what was meant.
 
 use crate::fault::{Mistake, Review};
 use crate::tree::Span;
@@ -297,7 +297,10 @@ impl<'t> Page<'t> {
             "a comma is missing",
             "expected `,` before this",
         );
-        Some(mistake.help(format!("Separate entries by `,` and end them with `{close}`; quote text that contains `: ` or `,`.")))
+        Some(mistake.help(format!(
+            "Separate entries by `,` and end them with `{close}`; quote \
+        text that contains `: ` or `,`."
+        )))
     }
 
     /// Explains an error by the lines before the place where the parser stopped.

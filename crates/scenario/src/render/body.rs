@@ -150,7 +150,8 @@ impl Scope<'_> {
     fn context(&self) -> Jinja {
         let make = || {
             let all = json!({ "model": self.model, "prompt": self.prompt_value(), "messages": self.dialog.messages(),
-                "system": self.dialog.system(), "dialog": self.dialog.others(), "item": *self.prompt.fields, "case": self.case(), "seq": self.seq });
+                "system": self.dialog.system(), "dialog": self.dialog.others(),
+                    "item": *self.prompt.fields, "case": self.case(), "seq": self.seq });
             Jinja::from(Serde(&all))
         };
         self.context.get_or_init(make).clone()
@@ -230,7 +231,8 @@ mod tests {
         ] {
             fill_field(&mut body, path, json!(7));
         }
-        let filled = json!({ "options": { "seed": 1, "top_k": 7 }, "parameters": "x", "a": { "b": { "c": 7 } }, "n": 7 });
+        let filled = json!({ "options": { "seed": 1, "top_k": 7 }, "parameters": "x",
+            "a": { "b": { "c": 7 } }, "n": 7 });
         assert_eq!(get_field(&body, "a.b.c"), Some(&json!(7)));
         assert_eq!(
             (get_field(&body, "parameters.n"), get_field(&body, "a.x.c")),

@@ -18,7 +18,8 @@ pub(super) fn content_type(boundary: &str) -> String {
     format!("{MEDIA_TYPE}{boundary}")
 }
 
-/// The body of a form: the fields in order, and the file as the last part. A list is several fields of one name with `[]`.
+/// The body of a form: the fields in order, and the file as the last part. A list is several fields of one name with
+/// `[]`.
 pub(super) fn encode(fields: &Map<String, Value>, file: &AudioFile, boundary: &str) -> Vec<u8> {
     let mut body = Vec::with_capacity(file.bytes.len() + 1024);
     let mut text = |name: &str, value: &Value| {

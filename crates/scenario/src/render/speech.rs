@@ -1,6 +1,6 @@
-//! Converts messages to the format of each protocol. Datasets have messages in chat completions format, and replies have tool
-//! calls in the format of their protocol; what already has the target format is left unchanged. So is a part that the protocol
-//! does not support: the server rejects it, and nothing is lost silently.
+//! Converts messages to the format of each protocol. Datasets have messages in chat completions format, and replies
+//! have tool calls in the format of their protocol; what already has the target format is left unchanged. So is a
+//! part that the protocol does not support: the server rejects it, and nothing is lost silently.
 
 use llmscen_core::api::Api;
 use llmscen_core::dataset::Prompt;
@@ -18,9 +18,9 @@ use std::collections::HashMap;
 /// | `dashscope` | `text`, `image` | as in chat |
 /// | `ollama` | texts joined, images in `images` | as in chat, arguments as a mapping, results with `tool_name` |
 ///
-/// Anthropic rejects messages without content and unknown keys of a message, so an assistant message without text and calls is
-/// omitted, and so are keys other than role and content. Reasoning is sent back where the protocol accepts it without a
-/// signature: chat, dashscope, ollama.
+/// Anthropic rejects messages without content and unknown keys of a message, so an assistant message without text and
+/// calls is omitted, and so are keys other than role and content. Reasoning is sent back where the protocol accepts
+/// it without a signature: chat, dashscope, ollama.
 pub fn spoken(api: Api, messages: Vec<Value>) -> Vec<Value> {
     match api {
         Api::Anthropic => anthropic(messages),
@@ -232,8 +232,8 @@ fn dashscope(part: Value) -> Value {
     }
 }
 
-/// Splits parts into text and images. Images that are URLs are sent as such; the server rejects them. `names`: of the tools of earlier
-/// calls, by id.
+/// Splits parts into text and images. Images that are URLs are sent as such; the server rejects them. `names`: of the
+/// tools of earlier calls, by id.
 fn ollama(mut message: Value, names: &mut HashMap<Value, Value>) -> Value {
     if has(&message, "role", "tool") && message.get("tool_name").is_none() {
         let called = message.get("tool_call_id").and_then(|id| names.get(id));
@@ -432,8 +432,8 @@ impl<'a> Dialog<'a> {
         }
     }
 
-    /// The row's messages, or the prompt as one message. The system message is that of the row, else the first of the messages,
-    /// else the dataset's.
+    /// The row's messages, or the prompt as one message. The system message is that of the row, else the first of the
+    /// messages, else the dataset's.
     pub fn messages(&self) -> Value {
         self.new_messages(|_| true)
     }

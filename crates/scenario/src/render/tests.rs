@@ -6,7 +6,8 @@ const CHAT: &str = r#"{"model": "{{ model }}", "messages": "{{ messages }}", "st
 
 fn render(request: &str, prompt: &Prompt) -> Result<Rendered, RenderError> {
     let yaml = format!(
-        "version: 1\nname: t\ntarget: {{url: simulator, model: m}}\ndataset: {{kind: openqa, system: Be terse.}}\nload: {{concurrency: 1, requests: 1}}\nrequest: {request}\n"
+        "version: 1\nname: t\ntarget: {{url: simulator, model: m}}\ndataset: {{kind: openqa, \
+        system: Be terse.}}\nload: {{concurrency: 1, requests: 1}}\nrequest: {request}\n"
     );
     let protocol: Value = serde_json::from_str(CHAT).unwrap();
     Renderer::new(&plan(&yaml).cases[0], |_| protocol.clone())?.body(prompt, 3, Seed(42))
@@ -30,7 +31,8 @@ fn default_body_is_that_of_the_protocol() {
     let usage = json!({ "include_usage": true });
     assert_eq!(
         body("{max_tokens: 5, temperature: 0, stop: [a]}", &prompt("hi")),
-        json!({ "model": "m", "messages": messages, "stream": true, "stream_options": usage, "max_tokens": 5, "temperature": 0, "stop": ["a"] })
+        json!({ "model": "m", "messages": messages, "stream": true, "stream_options": usage,
+            "max_tokens": 5, "temperature": 0, "stop": ["a"] })
     );
     assert_eq!(
         body("{stream: false}", &prompt("hi")),
@@ -46,7 +48,8 @@ fn template_overrides_fields_and_extra_overrides_both() {
         fields: serde_json::from_str(r#"{"lang": "de"}"#).unwrap(),
         ..prompt("x")
     };
-    let expected = json!({ "model": "m", "prompt": "Q: x", "temperature": 1, "options": { "b": 3, "c": "de" }, "stream": true, "max_tokens": 5 });
+    let expected = json!({ "model": "m", "prompt": "Q: x", "temperature": 1, "options": { "b": 3,
+        "c": "de" }, "stream": true, "max_tokens": 5 });
     assert_eq!(body(request, &prompt), expected);
 }
 
@@ -130,7 +133,8 @@ fn spoken(api: &str, own: Value, request: &str, prompt: &Prompt) -> (Value, Rend
     let talks = !matches!(api, "tgi" | "custom" | "openai-embeddings" | "rerank");
     let system = if talks { ", system: Be terse." } else { "" };
     let yaml = format!(
-        "version: 1\nname: t\ntarget: {{api: {api}, url: simulator{path}, model: m}}\ndataset: {{kind: openqa{system}}}\nload: {{concurrency: 1, requests: 1}}\nrequest: {request}\n"
+        "version: 1\nname: t\ntarget: {{api: {api}, url: simulator{path}, model: m}}\ndataset: \
+        {{kind: openqa{system}}}\nload: {{concurrency: 1, requests: 1}}\nrequest: {request}\n"
     );
     let rendered = Renderer::new(&plan(&yaml).cases[0], |_| own.clone())
         .unwrap()
@@ -340,7 +344,8 @@ fn row_length_overrides_the_body_of_the_row() {
         sampling,
         ..Prompt::default()
     };
-    let expected = json!({ "prompt": "x", "max_tokens": 9, "ignore_eos": true, "seed": 1, "model": "m", "stream": false });
+    let expected = json!({ "prompt": "x", "max_tokens": 9, "ignore_eos": true, "seed": 1, "model": "m",
+        "stream": false });
     assert_eq!(body("{stream: false, max_tokens: 5}", &prompt), expected);
     let newer = serde_json::from_value(json!({ "max_completion_tokens": 3 })).unwrap();
     let prompt = Prompt {

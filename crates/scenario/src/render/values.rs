@@ -111,8 +111,8 @@ impl Leaf {
             .collect()
     }
 
-    /// The error that occurs with any data: an unknown filter or test, or an error of a trial with sample values. None where
-    /// the sample values may be the cause. `written` is the source text.
+    /// The error that occurs with any data: an unknown filter or test, or an error of a trial with sample values.
+    /// None where the sample values may be the cause. `written` is the source text.
     pub fn trial(&self, written: &str) -> Option<LeafError> {
         if let Err(error) = known_names(written) {
             return Some(error);
@@ -126,7 +126,8 @@ impl Leaf {
             return None;
         }
         let message = json!({ "role": "user", "content": "text" });
-        let sample = json!({ "model": "model", "prompt": "text", "messages": [message], "system": "text", "dialog": [message],
+        let sample = json!({ "model": "model", "prompt": "text", "messages": [message], "system": "text",
+            "dialog": [message],
             "seq": 0, "item": {}, "case": {} });
         let context = || Jinja::from(Serde(&sample));
         let (error, shift) = match self {
@@ -284,7 +285,8 @@ fn environment() -> Environment<'static> {
     environment
 }
 
-/// Replaces `%m` by `{{ model }}`, `%p` by `{{ prompt }}` and `%%` by `%`; not inside of braces, and not before a letter.
+/// Replaces `%m` by `{{ model }}`, `%p` by `{{ prompt }}` and `%%` by `%`; not inside of braces, and not before a
+/// letter.
 fn sugar(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -317,7 +319,8 @@ mod tests {
     use super::*;
 
     fn eval(text: &str) -> Result<Value, LeafError> {
-        let vars = json!({ "model": "m\"1", "prompt": "say \"hi\"\n{{ x }} %p", "item": { "n": 3, "tags": ["a"] }, "seq": 7 });
+        let vars = json!({ "model": "m\"1", "prompt": "say \"hi\"\n{{ x }} %p", "item": { "n": 3,
+            "tags": ["a"] }, "seq": 7 });
         let lookup = |path: &[String]| {
             path.iter()
                 .try_fold(&vars, |value, key| value.get(key))

@@ -23,8 +23,8 @@ use std::sync::Arc;
 const NONE: &str = "none";
 /// The copy of the baseline in a run folder.
 pub(crate) const COPY: &str = "baseline.json";
-const MAKE: &str =
-    "Create one: run with `--set baseline=none`, then `llmscen baseline update RUN_DIR --to FILE`.";
+const MAKE: &str = "Create one: run with `--set baseline=none`, then `llmscen baseline update \
+    RUN_DIR --to FILE`.";
 
 const EXPECTED: &str = "a baseline file, a run folder, or `none`";
 
@@ -61,8 +61,9 @@ pub(crate) static BASELINE: Leaf = Leaf {
         };
         let block = node.get("path").is_some() && node.entries().iter().all(valid);
         if node.text().is_none() && !block {
-            let example = "`baselines/chat.json`, `{ path: baselines/chat.json, if_missing: inconclusive }`, or \
-                           `{ path: reports/chat, runs: 10, of: median }` (at most 20 runs)";
+            let example = "`baselines/chat.json`, `{ path: baselines/chat.json, \
+                           if_missing: inconclusive }`, or `{ path: reports/chat, \
+                           runs: 10, of: median }` (at most 20 runs)";
             expect(node, EXPECTED, example, review);
         }
     },
@@ -117,7 +118,8 @@ pub(crate) fn normalize(root: &mut Node, review: &mut Review) {
         .map(|path| path.display().to_string());
     if found.is_none() && may_miss {
         let message = format!(
-            "baseline {named} not found; objectives relative to it will be inconclusive (create it with `llmscen baseline update RUN_DIR --to {named}`)"
+            "baseline {named} not found; objectives relative to it will be inconclusive (create \
+            it with `llmscen baseline update RUN_DIR --to {named}`)"
         );
         review.warn(node.at, message);
     }
@@ -290,12 +292,15 @@ fn parse(text: &str) -> Result<Baseline, String> {
         serde_json::from_str(text).map_err(|why| format!("not JSON: {why}"))?;
     match value.get("schema").and_then(|schema| schema.as_str()) {
         Some(BASELINE_SCHEMA | SINGLE_SCHEMA) => {
-            let baseline: Baseline = serde_json::from_value(value).map_err(|why| why.to_string())?;
+            let baseline: Baseline =
+                serde_json::from_value(value).map_err(|why| why.to_string())?;
             baseline.find_inconsistency().map_or(Ok(baseline), Err)
         }
-        Some(schema) if schema.starts_with("llmscen/results/") => {
-            Err("results have no confidence intervals; name their run folder, or create a baseline from it".to_owned())
-        }
+        Some(schema) if schema.starts_with("llmscen/results/") => Err(
+            "results have no confidence intervals; name their run folder, or \
+            create a baseline from it"
+                .to_owned(),
+        ),
         Some(schema) => Err(format!("its schema is `{schema}`, not `{BASELINE_SCHEMA}`")),
         None => Err("it has no `schema`".to_owned()),
     }
@@ -348,7 +353,8 @@ pub(crate) fn find_value(
             "nothing to compare with",
         );
         let help = format!(
-            "It has {cases}. Restrict the limit with `when`, or refresh it: `llmscen baseline update RUN_DIR`."
+            "It has {cases}. Restrict the limit with `when`, or refresh it: `llmscen \
+            baseline update RUN_DIR`."
         );
         review.push(mistake.help(help));
         return None;
@@ -360,7 +366,9 @@ pub(crate) fn find_value(
         let label = nearest(&name, names()).map_or("does not exist in it".to_owned(), |near| {
             format!("it has `{near}`")
         });
-        let help = "A baseline contains every metric that its run measured, and those of the limits of its plan. Refresh it from a run of this scenario: `llmscen baseline update RUN_DIR`.";
+        let help = "A baseline contains every metric that its run measured, and those of the \
+        limits of its plan. Refresh it from a run of this scenario: `llmscen baseline update \
+        RUN_DIR`.";
         review.push(Mistake::new(limit_at, message, label).help(help));
         return None;
     };
@@ -468,7 +476,8 @@ mod tests {
         }
     }
 
-    /// Shares of new runs that FAIL `ttft.p95 <= baseline`, for runs whose TTFT has the standard deviation 3 % between runs.
+    /// Shares of new runs that FAIL `ttft.p95 <= baseline`, for runs whose TTFT has the standard deviation 3 %
+    /// between runs.
     fn failed(runs: usize, slowdown: f64, (level, center): (f64, Center), pairs: usize) -> f64 {
         let check = crate::check::parse("ttft.p95 <= 1.0 * baseline").unwrap();
         let check = Check {

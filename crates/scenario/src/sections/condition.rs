@@ -58,7 +58,11 @@ impl Condition {
     pub fn report_unmet(&self, when: &Entry, cases: &[Case], review: &mut Review) {
         let is_fixed = |entry: &Entry| review.fixed.contains(&entry.key);
         if when.value.entries().iter().any(is_fixed) {
-            return review.warn(when.value.at, "no case matches this condition, because a setting of the command line replaced an axis");
+            return review.warn(
+                when.value.at,
+                "no case matches this condition, because a setting \
+            of the command line replaced an axis",
+            );
         }
         if self.gpu.is_some() && cases.iter().any(|case| case.labels.covers(&self.labels)) {
             return review.note(
@@ -121,7 +125,8 @@ fn gpu_condition(root: &Node) -> Option<&Entry> {
         .find(|entry| entry.key == GPU)
 }
 
-/// The name of the GPUs of a target: `declared`, or that of this machine, if the server runs on it and a condition needs the name.
+/// The name of the GPUs of a target: `declared`, or that of this machine, if the server runs on it and a condition
+/// needs the name.
 pub(crate) fn gpu_of_target(
     declared: Option<String>,
     root: &Node,

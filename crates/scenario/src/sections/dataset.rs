@@ -85,7 +85,8 @@ const ON_EXHAUSTED: Kind = Kind::Choice(
         ("cycle", "Start again from the first row"),
         (
             "stop",
-            "End the round; a run that has objectives and sends fewer requests than `load.requests` is INCONCLUSIVE (exit code 5) instead of PASS",
+            "End the round; a run that has objectives and sends fewer requests than \
+            `load.requests` is INCONCLUSIVE (exit code 5) instead of PASS",
         ),
         ("fail", "End the run with an error (exit code 3)"),
         ("error", "The same as `fail`"),
@@ -97,93 +98,417 @@ pub(crate) static DATASET: Block = Block {
     doc: "The source of the prompts. `dataset: openqa` is short for `dataset: { kind: openqa }`.",
     short: Some("kind"),
     fields: &[
-        field("kind", KIND, "The type of dataset.").required().example("openqa").rules(&[unused_with(&["target.api"], &["local"]).when("images").message("`api: local` supports text input only").reason("contains images").beside("a local model").help("Use a dataset without images.")]),
+        field("kind", KIND, "The type of dataset.")
+            .required()
+            .example("openqa")
+            .rules(&[unused_with(&["target.api"], &["local"])
+                .when("images")
+                .message("`api: local` supports text input only")
+                .reason("contains images")
+                .beside("a local model")
+                .help("Use a dataset without images.")]),
         field(
             "path",
             Kind::Data,
-            "The file: .jsonl, .json, .csv, .parquet or .txt; for `images` a folder, for `audio` and `video` a file or a folder. `hub:org/name/file.parquet` is a file of a dataset on the Hugging Face hub, `hub:org/name` its rows by `subset` and `split`. A URL is a file that is downloaded once; the stored plan has its checksum. `builtin` is a small sample that ships with llmscen, for openqa, messages, sharegpt, embeddings, rerank and trace.",
+            "The file: .jsonl, .json, .csv, .parquet or .txt; for `images` a folder, \
+            for `audio` and `video` a file or a folder. `hub:org/name/file.parquet` \
+            is a file of a dataset on the Hugging Face hub, `hub:org/name` its rows \
+            by `subset` and `split`. A URL is a file that is downloaded once; the \
+            stored plan has its checksum. `builtin` is a small sample that ships with \
+            llmscen, for openqa, messages, sharegpt, embeddings, rerank and trace.",
         )
-        .example("data/prompts.jsonl").rules(&[only_kinds(&["line_by_line", "openqa", "longalpaca", "rows", "messages", "sharegpt", "trace", "embeddings", "rerank", "images", "audio", "video"]), required_with(&["kind"], &["line_by_line", "rows", "messages", "sharegpt", "trace", "embeddings", "rerank"])]),
-        field("subset", Kind::Text, "`path: hub:org/name`: the subset (configuration) of the dataset; by default the one that the dataset declares as default, or the only one.")
-            .example("main").rules(&[only_kinds(&HUB_KINDS)]),
-        field("split", Kind::Text, "`path: hub:org/name`: the split; by default the only one.")
-            .example("test").rules(&[only_kinds(&HUB_KINDS)]),
-        field("revision", Kind::Text, "`path: hub:…`: branch, tag or commit; by default `main`. The stored plan has the commit and the checksum of each file.")
-            .example("v1.0").rules(&[only_kinds(&HUB_KINDS)]),
-        field("group", Kind::Leaf(&ITEM), "The column of the row, or its dotted path, after `item.`: its value is the `group` of the request, for results per group and objectives such as `ttft{group=math}.p95 < 500ms`. A row without a value there is invalid (`strict`).")
-            .example("item.category").rules(&[only_kinds(&["openqa", "longalpaca", "rows", "command", "messages", "sharegpt", "rerank"])]),
+        .example("data/prompts.jsonl")
+        .rules(&[
+            only_kinds(&[
+                "line_by_line",
+                "openqa",
+                "longalpaca",
+                "rows",
+                "messages",
+                "sharegpt",
+                "trace",
+                "embeddings",
+                "rerank",
+                "images",
+                "audio",
+                "video",
+            ]),
+            required_with(
+                &["kind"],
+                &[
+                    "line_by_line",
+                    "rows",
+                    "messages",
+                    "sharegpt",
+                    "trace",
+                    "embeddings",
+                    "rerank",
+                ],
+            ),
+        ]),
+        field(
+            "subset",
+            Kind::Text,
+            "`path: hub:org/name`: the subset (configuration) of the \
+        dataset; by default the one that the dataset declares as default, or the only one.",
+        )
+        .example("main")
+        .rules(&[only_kinds(&HUB_KINDS)]),
+        field(
+            "split",
+            Kind::Text,
+            "`path: hub:org/name`: the split; by default the only one.",
+        )
+        .example("test")
+        .rules(&[only_kinds(&HUB_KINDS)]),
+        field(
+            "revision",
+            Kind::Text,
+            "`path: hub:…`: branch, tag or commit; by default `main`. \
+        The stored plan has the commit and the checksum of each file.",
+        )
+        .example("v1.0")
+        .rules(&[only_kinds(&HUB_KINDS)]),
+        field(
+            "group",
+            Kind::Leaf(&ITEM),
+            "The column of the row, or its dotted path, \
+        after `item.`: its value is the `group` of the request, for results per group \
+        and objectives such as `ttft{group=math}.p95 < 500ms`. A row without a value \
+        there is invalid (`strict`).",
+        )
+        .example("item.category")
+        .rules(&[only_kinds(&[
+            "openqa",
+            "longalpaca",
+            "rows",
+            "command",
+            "messages",
+            "sharegpt",
+            "rerank",
+        ])]),
         field(
             "command",
             Kind::Leaf(&COMMAND),
-            "`command`: the program and its arguments, as text that is split like in a shell, or as a list; no shell runs it. It prints one JSON object per line to stdout, with the columns of `rows`. Any other line, and an exit status other than 0, is an error. It is started once per run, read only as far as requests need rows, and stopped with the run. Warm-up, rounds and cases use its rows one after another like those of a file; `on_exhausted: cycle` sends the printed rows again. `LLMSCEN_SEED` and `LLMSCEN_MODEL` in its environment are `seed` and `target.model`.",
+            "`command`: the program and its arguments, as text that is split like in \
+            a shell, or as a list; no shell runs it. It prints one JSON object per \
+            line to stdout, with the columns of `rows`. Any other line, and an exit \
+            status other than 0, is an error. It is started once per run, read only \
+            as far as requests need rows, and stopped with the run. Warm-up, rounds \
+            and cases use its rows one after another like those of a file; \
+            `on_exhausted: cycle` sends the printed rows again. `LLMSCEN_SEED` and \
+            `LLMSCEN_MODEL` in its environment are `seed` and `target.model`.",
         )
-        .example("python3 make_prompts.py --n 100").rules(&[only_kinds(&["command"]), required_with(&["kind"], &["command"])]),
-        field("cwd", Kind::File, "`command`: its working directory; `.` is the folder of the scenario.")
-            .defaults(Default::Where("kind", &["command"], "."))
-            .example("tools").rules(&[only_kinds(&["command"])]),
-        field("timeout", Kind::Leaf(&SPAN), "`command`: maximum time until its first row.")
-            .defaults(Default::Where("kind", &["command"], "60s"))
-            .example("5m").rules(&[only_kinds(&["command"])]),
-        field("columns", Kind::Map(&Kind::Text), "The column of the file, or its dotted path, for each field that the kind reads.")
-            .example("{ prompt: instruction }").rules(&[only_kinds(&["openqa", "longalpaca", "rows", "command", "messages", "sharegpt", "trace", "embeddings", "rerank"])]),
-        field("text", Kind::Text, "`prompt`: the prompt, or `@file`. `images`, `video`: the text next to them. `audio`: the text next to it, none by default.")
-            .defaults(Default::Where("kind", &["images", "video"], "Describe what you see."))
-            .example("Write a haiku.").rules(&[only_kinds(&["prompt", "images", "audio", "video"]), required_with(&["kind"], &["prompt"])]),
-        field("tokens", Kind::Leaf(&QUANTITY), "`random`: prompt length, a number or a distribution. `prefix`: length of the part after the shared prefix.")
-            .example("1024").rules(&[only_kinds(&["random", "prefix"]), required_with(&["kind", "lengths"], &["random", "prefix"]), one_of(&["tokens", "lengths"], "a length here").help("Keep one of them.")]),
-        field("lengths", Kind::Leaf(&PAIRS), "`random`, `prefix`: a table of prompt and output lengths that belong together, in place of `tokens` and `request.max_tokens`. Each request draws a row: `pairs: [[input, output], …]`, with a third number as weight, or a CSV `file` with its columns `input` and `output`.")
-            .example("{ pairs: [[100, 20], [4000, 300]] }").rules(&[only_kinds(&["random", "prefix"]), one_of(&["tokens", "lengths"], "pairs of lengths here").help("Keep one of them."), conflicts_with(&["request.max_tokens"], &[]).reason("sets the output length of each request").beside("has no effect").help("Remove `request.max_tokens`.")]),
-        field("system_tokens", Kind::Whole(1, MOST), "`random`, `prefix`: length of a generated system message that all sessions share.")
-            .example("800").rules(&[only_kinds(&["random", "prefix"]), conflicts_with(&["system"], &[]).reason("a generated system message here").beside("a system message here").help("Keep one of them."), conflicts_with(&["cache_bust"], &["true"]).reason("all sessions share this message").beside("no two prompts share their start").help("Keep one of them.")]),
-        field("context_tokens", Kind::Leaf(&QUANTITY), "`random`, `prefix`: tokens in front of the first user message, of each session its own, such as documents or code. They add to `tokens`.")
-            .example("{ lognormal: { mean: 8000, sd: 6000 }, max: 60000 }").rules(&[only_kinds(&["random", "prefix"])]),
-        field("shared_prefix", Kind::Whole(0, MOST), "`random`: length of the prefix that all prompts share, in tokens.")
-            .defaults(Default::Where("kind", &["random"], "0"))
-            .example("256").rules(&[only_kinds(&["random"])]),
-        field("groups", Kind::Whole(1, MOST), "`prefix`: number of groups of prompts with a shared prefix.").example("8").rules(&[only_kinds(&["prefix"]), required_with(&["kind"], &["prefix"])]),
-        field("per_group", Kind::Whole(1, MOST), "`prefix`: prompts per group; unlimited by default.").example("50").rules(&[only_kinds(&["prefix"])]),
-        field("popularity", Kind::Leaf(&POPULARITY), "`prefix`: how often each group is used. `{ zipf: s }` draws the group of each prompt with probability proportional to 1 / rank^s; by default the groups alternate.")
-            .example("{ zipf: 1.1 }").rules(&[only_kinds(&["prefix"]), conflicts_with(&["per_group"], &[]).reason("groups have different numbers of prompts").beside("the same number per group").help("Keep one of them."), conflicts_with(&["order"], &["shuffle"]).reason("the groups are drawn").beside("has no effect").help("Remove `order`.")]),
-        field("prefix_tokens", Kind::Whole(1, MOST), "`prefix`: length of the shared prefix, in tokens.").example("2048").rules(&[only_kinds(&["prefix"]), required_with(&["kind"], &["prefix"])]),
-        field("trace", Kind::Block(&TRACE), "`trace`: how the log is read.")
-            .defaults(Default::Where("kind", &["trace"], "{}"))
-            .example("{ layout: mooncake }").rules(&[only_kinds(&["trace"])]),
-        field("batch", Kind::Whole(1, MOST), "`embeddings`: texts per request.")
-            .defaults(Default::Where("kind", &["embeddings"], "1"))
-            .example("16").rules(&[only_kinds(&["embeddings"])]),
-        field("documents", Kind::Whole(1, MOST), "`rerank`: documents per request; by default all of the row.")
-            .example("10").rules(&[only_kinds(&["rerank"])]),
-        field("sizes", Kind::Leaf(&SIZES), "`images`, `video`: width and height of generated images or videos in pixels, used in turn.")
-            .example("[512x512, [640, 480]]").rules(&[only_kinds(&["images", "video"]), conflicts_with(&["path"], &[]).reason("generated here").beside("files here").help("Keep one of the two."), required_with(&["kind", "path"], &["images", "video"])]),
-        field("seconds", Kind::Number(0.001, 1800.0), "`audio`: duration of a generated sound in seconds, a tone with noise without speech. `video`: duration of a generated video.")
-            .defaults(Default::Where("kind", &["video"], "2"))
-            .example("5").rules(&[only_kinds(&["audio", "video"]), conflicts_with(&["path"], &[]).reason("generated here").beside("files here").help("Keep one of the two."), required_with(&["kind", "path"], &["audio"])]),
-        field("count", Kind::Whole(1, 1000), "`images`: images per request.")
-            .defaults(Default::Where("kind", &["images"], "1"))
-            .example("2").rules(&[only_kinds(&["images"])]),
+        .example("python3 make_prompts.py --n 100")
+        .rules(&[
+            only_kinds(&["command"]),
+            required_with(&["kind"], &["command"]),
+        ]),
+        field(
+            "cwd",
+            Kind::File,
+            "`command`: its working directory; `.` is the folder \
+        of the scenario.",
+        )
+        .defaults(Default::Where("kind", &["command"], "."))
+        .example("tools")
+        .rules(&[only_kinds(&["command"])]),
+        field(
+            "timeout",
+            Kind::Leaf(&SPAN),
+            "`command`: maximum time until its first row.",
+        )
+        .defaults(Default::Where("kind", &["command"], "60s"))
+        .example("5m")
+        .rules(&[only_kinds(&["command"])]),
+        field(
+            "columns",
+            Kind::Map(&Kind::Text),
+            "The column of the file, or its \
+        dotted path, for each field that the kind reads.",
+        )
+        .example("{ prompt: instruction }")
+        .rules(&[only_kinds(&[
+            "openqa",
+            "longalpaca",
+            "rows",
+            "command",
+            "messages",
+            "sharegpt",
+            "trace",
+            "embeddings",
+            "rerank",
+        ])]),
+        field(
+            "text",
+            Kind::Text,
+            "`prompt`: the prompt, or `@file`. `images`, `video`: the text \
+        next to them. `audio`: the text next to it, none by default.",
+        )
+        .defaults(Default::Where(
+            "kind",
+            &["images", "video"],
+            "Describe what you see.",
+        ))
+        .example("Write a haiku.")
+        .rules(&[
+            only_kinds(&["prompt", "images", "audio", "video"]),
+            required_with(&["kind"], &["prompt"]),
+        ]),
+        field(
+            "tokens",
+            Kind::Leaf(&QUANTITY),
+            "`random`: prompt length, a number or a \
+        distribution. `prefix`: length of the part after the shared prefix.",
+        )
+        .example("1024")
+        .rules(&[
+            only_kinds(&["random", "prefix"]),
+            required_with(&["kind", "lengths"], &["random", "prefix"]),
+            one_of(&["tokens", "lengths"], "a length here").help("Keep one of them."),
+        ]),
+        field(
+            "lengths",
+            Kind::Leaf(&PAIRS),
+            "`random`, `prefix`: a table of prompt \
+        and output lengths that belong together, in place of `tokens` and \
+        `request.max_tokens`. Each request draws a row: `pairs: [[input, output], \
+        …]`, with a third number as weight, or a CSV `file` with its columns `input` \
+        and `output`.",
+        )
+        .example("{ pairs: [[100, 20], [4000, 300]] }")
+        .rules(&[
+            only_kinds(&["random", "prefix"]),
+            one_of(&["tokens", "lengths"], "pairs of lengths here").help("Keep one of them."),
+            conflicts_with(&["request.max_tokens"], &[])
+                .reason("sets the output length of each request")
+                .beside("has no effect")
+                .help("Remove `request.max_tokens`."),
+        ]),
+        field(
+            "system_tokens",
+            Kind::Whole(1, MOST),
+            "`random`, `prefix`: length of a generated \
+        system message that all sessions share.",
+        )
+        .example("800")
+        .rules(&[
+            only_kinds(&["random", "prefix"]),
+            conflicts_with(&["system"], &[])
+                .reason("a generated system message here")
+                .beside("a system message here")
+                .help("Keep one of them."),
+            conflicts_with(&["cache_bust"], &["true"])
+                .reason("all sessions share this message")
+                .beside("no two prompts share their start")
+                .help("Keep one of them."),
+        ]),
+        field(
+            "context_tokens",
+            Kind::Leaf(&QUANTITY),
+            "`random`, `prefix`: tokens in front of \
+        the first user message, of each session its own, such as documents or code. They add to \
+        `tokens`.",
+        )
+        .example("{ lognormal: { mean: 8000, sd: 6000 }, max: 60000 }")
+        .rules(&[only_kinds(&["random", "prefix"])]),
+        field(
+            "shared_prefix",
+            Kind::Whole(0, MOST),
+            "`random`: length of the prefix that all \
+        prompts share, in tokens.",
+        )
+        .defaults(Default::Where("kind", &["random"], "0"))
+        .example("256")
+        .rules(&[only_kinds(&["random"])]),
+        field(
+            "groups",
+            Kind::Whole(1, MOST),
+            "`prefix`: number of groups of prompts with a \
+        shared prefix.",
+        )
+        .example("8")
+        .rules(&[
+            only_kinds(&["prefix"]),
+            required_with(&["kind"], &["prefix"]),
+        ]),
+        field(
+            "per_group",
+            Kind::Whole(1, MOST),
+            "`prefix`: prompts per group; unlimited by \
+        default.",
+        )
+        .example("50")
+        .rules(&[only_kinds(&["prefix"])]),
+        field(
+            "popularity",
+            Kind::Leaf(&POPULARITY),
+            "`prefix`: how often each group \
+        is used. `{ zipf: s }` draws the group of each prompt with probability \
+        proportional to 1 / rank^s; by default the groups alternate.",
+        )
+        .example("{ zipf: 1.1 }")
+        .rules(&[
+            only_kinds(&["prefix"]),
+            conflicts_with(&["per_group"], &[])
+                .reason("groups have different numbers of prompts")
+                .beside("the same number per group")
+                .help("Keep one of them."),
+            conflicts_with(&["order"], &["shuffle"])
+                .reason("the groups are drawn")
+                .beside("has no effect")
+                .help("Remove `order`."),
+        ]),
+        field(
+            "prefix_tokens",
+            Kind::Whole(1, MOST),
+            "`prefix`: length of the shared prefix, in \
+        tokens.",
+        )
+        .example("2048")
+        .rules(&[
+            only_kinds(&["prefix"]),
+            required_with(&["kind"], &["prefix"]),
+        ]),
+        field(
+            "trace",
+            Kind::Block(&TRACE),
+            "`trace`: how the log is read.",
+        )
+        .defaults(Default::Where("kind", &["trace"], "{}"))
+        .example("{ layout: mooncake }")
+        .rules(&[only_kinds(&["trace"])]),
+        field(
+            "batch",
+            Kind::Whole(1, MOST),
+            "`embeddings`: texts per request.",
+        )
+        .defaults(Default::Where("kind", &["embeddings"], "1"))
+        .example("16")
+        .rules(&[only_kinds(&["embeddings"])]),
+        field(
+            "documents",
+            Kind::Whole(1, MOST),
+            "`rerank`: documents per request; by \
+        default all of the row.",
+        )
+        .example("10")
+        .rules(&[only_kinds(&["rerank"])]),
+        field(
+            "sizes",
+            Kind::Leaf(&SIZES),
+            "`images`, `video`: width and height of generated \
+        images or videos in pixels, used in turn.",
+        )
+        .example("[512x512, [640, 480]]")
+        .rules(&[
+            only_kinds(&["images", "video"]),
+            conflicts_with(&["path"], &[])
+                .reason("generated here")
+                .beside("files here")
+                .help("Keep one of the two."),
+            required_with(&["kind", "path"], &["images", "video"]),
+        ]),
+        field(
+            "seconds",
+            Kind::Number(0.001, 1800.0),
+            "`audio`: duration of a generated sound in \
+        seconds, a tone with noise without speech. `video`: duration of a generated video.",
+        )
+        .defaults(Default::Where("kind", &["video"], "2"))
+        .example("5")
+        .rules(&[
+            only_kinds(&["audio", "video"]),
+            conflicts_with(&["path"], &[])
+                .reason("generated here")
+                .beside("files here")
+                .help("Keep one of the two."),
+            required_with(&["kind", "path"], &["audio"]),
+        ]),
+        field(
+            "count",
+            Kind::Whole(1, 1000),
+            "`images`: images per request.",
+        )
+        .defaults(Default::Where("kind", &["images"], "1"))
+        .example("2")
+        .rules(&[only_kinds(&["images"])]),
         field(
             "tokenizer",
             Kind::Hub,
-            "A tokenizer.json, the folder of a model, or its name on the hub. Without it, or with `builtin`, token counts are approximate. With `api: local` the folder of the model is the default.",
+            "A tokenizer.json, the folder of a model, or its name on the hub. Without \
+            it, or with `builtin`, token counts are approximate. With `api: local` \
+            the folder of the model is the default.",
         )
         .example("Qwen/Qwen2.5-7B-Instruct"),
-        field("prompt_tokens", Kind::Block(&PROMPT_TOKENS), "Filter of prompt lengths.").example("{ min: 16, max: 4096 }"),
-        field("shape", Kind::Block(&SHAPE), "Target length of texts.").example("{ tokens: 1024 }").rules(&[only_kinds(&["prompt", "line_by_line", "openqa", "longalpaca", "rows", "command", "messages", "sharegpt", "embeddings"])]),
-        field("turns", Kind::Block(&TURNS), "Conversations with several turns; without it every row is one request. `trace`: requests of a session are its turns; each has its whole logged prompt and is sent after the requests that it awaited in the log. With `openai-completions` and `tgi` a conversation is one text, whose messages are separated by line breaks.")
-            .example("{ think_time: 2s }").rules(&[only_kinds(&["messages", "sharegpt", "rows", "command", "random", "prefix", "trace"])]),
-        field("order", ORDER, "The order of rows.").default("sequential").example("shuffle").rules(&[conflicts_with(&["kind"], &["command"]).when("shuffle").reason("requires all rows in advance").help("Shuffle in the command: `LLMSCEN_SEED` in its environment is the seed of the run.")]),
-        field("on_exhausted", ON_EXHAUSTED, "What happens after the last row.").default("cycle").example("stop"),
-        field("strict", Kind::Bool, "An invalid row stops the run; otherwise it is reported, skipped and counted.")
-            .default("false")
-            .example("true"),
         field(
-            "cache_bust",
+            "prompt_tokens",
+            Kind::Block(&PROMPT_TOKENS),
+            "Filter of prompt lengths.",
+        )
+        .example("{ min: 16, max: 4096 }"),
+        field("shape", Kind::Block(&SHAPE), "Target length of texts.")
+            .example("{ tokens: 1024 }")
+            .rules(&[only_kinds(&[
+                "prompt",
+                "line_by_line",
+                "openqa",
+                "longalpaca",
+                "rows",
+                "command",
+                "messages",
+                "sharegpt",
+                "embeddings",
+            ])]),
+        field(
+            "turns",
+            Kind::Block(&TURNS),
+            "Conversations with several turns; without it every \
+        row is one request. `trace`: requests of a session are its turns; each has its whole \
+        logged prompt and is sent after the requests that it awaited in the log. With \
+        `openai-completions` and `tgi` a conversation is one text, whose messages are separated \
+        by line breaks.",
+        )
+        .example("{ think_time: 2s }")
+        .rules(&[only_kinds(&[
+            "messages", "sharegpt", "rows", "command", "random", "prefix", "trace",
+        ])]),
+        field("order", ORDER, "The order of rows.")
+            .default("sequential")
+            .example("shuffle")
+            .rules(&[conflicts_with(&["kind"], &["command"])
+                .when("shuffle")
+                .reason("requires all rows in advance")
+                .help(
+                    "Shuffle in the command: `LLMSCEN_SEED` in its environment is the \
+            seed of the run.",
+                )]),
+        field(
+            "on_exhausted",
+            ON_EXHAUSTED,
+            "What happens after the last row.",
+        )
+        .default("cycle")
+        .example("stop"),
+        field(
+            "strict",
             Kind::Bool,
-            "Prepend a unique string to every prompt to defeat prefix caching, also across runs (`cache_seed`). Prompts of `random`, `prefix` and `speed_benchmark` are drawn again for each run instead, without a shared prefix.",
+            "An invalid row stops the run; otherwise it is \
+        reported, skipped and counted.",
         )
         .default("false")
         .example("true"),
-        field("system", Kind::Text, "A system message before each prompt.").example("You are terse."),
+        field(
+            "cache_bust",
+            Kind::Bool,
+            "Prepend a unique string to every prompt to defeat prefix caching, also across runs \
+            (`cache_seed`). Prompts of `random`, `prefix` and `speed_benchmark` are drawn again \
+            for each run instead, without a shared prefix.",
+        )
+        .default("false")
+        .example("true"),
+        field("system", Kind::Text, "A system message before each prompt.")
+            .example("You are terse."),
     ],
 };
 
@@ -260,7 +585,8 @@ fn decode_token_ids(draft: &Draft<'_>, kind: &str, review: &mut Review) -> bool 
             "`dataset.tokenizer` is missing",
         );
         review.push(mistake.help(
-            "Set `dataset.tokenizer` to the folder or the name of the model, or use `dataset.kind: random`.",
+            "Set `dataset.tokenizer` to the folder or the name of the model, or use \
+            `dataset.kind: random`.",
         ));
     }
     for key in ["turns", "system_tokens", "context_tokens"] {
@@ -475,7 +801,9 @@ const KIND: Kind = Kind::Choice(
         ("prompt", "The same prompt for every request"),
         (
             "line_by_line",
-            "A text file, one prompt per line: text, a JSON list of messages, or a JSON object as the whole body. A line of text is sent unchanged, without its line end; blank lines are skipped",
+            "A text file, one prompt per line: text, a JSON list of messages, or a \
+            JSON object as the whole body. A line of text is sent unchanged, without \
+            its line end; blank lines are skipped",
         ),
         (
             "openqa",
@@ -547,7 +875,10 @@ fn check_protocol(draft: &Draft<'_>, kind: &str, review: &mut Review) {
         review.push(if key == "system" && api.generates() {
             mistake.help("Write it into `request.template`, before `{{ prompt }}`.")
         } else {
-            mistake.help("Protocols with messages are openai-chat, openai-responses, openai-realtime, anthropic, dashscope and ollama.")
+            mistake.help(
+                "Protocols with messages are openai-chat, openai-responses, \
+            openai-realtime, anthropic, dashscope and ollama.",
+            )
         });
     }
     check_one_text(draft, kind, api, review);
@@ -572,7 +903,8 @@ fn check_media(draft: &Draft<'_>, kind: &str, api: Api, review: &mut Review) {
         "audio" if !in_messages && !api.uploads_audio() && !api.streams_audio() => (
             format!("{api} takes no audio"),
             "gives audio",
-            "Protocols with audio are openai-transcriptions, openai-translations, openai-realtime and openai-chat.",
+            "Protocols with audio are openai-transcriptions, openai-translations, \
+            openai-realtime and openai-chat.",
         ),
         "video" if !in_messages => (
             format!("{api} takes no videos"),
@@ -582,7 +914,8 @@ fn check_media(draft: &Draft<'_>, kind: &str, api: Api, review: &mut Review) {
         _ if kind != "audio" && api.uploads_audio() => (
             format!("{api} needs audio"),
             "gives prompts",
-            "For example `dataset: { kind: audio, seconds: 5 }`, or `path` with a file or a folder.",
+            "For example `dataset: { kind: audio, seconds: 5 }`, or `path` with a \
+            file or a folder.",
         ),
         _ => return,
     };
@@ -590,8 +923,8 @@ fn check_media(draft: &Draft<'_>, kind: &str, api: Api, review: &mut Review) {
     review.push(draft.also_api(mistake, "this protocol").help(help));
 }
 
-/// Reports message lists for protocols with a single text, which would drop all but the last message. A template decides
-/// itself.
+/// Reports message lists for protocols with a single text, which would drop all but the last message. A template
+/// decides itself.
 fn check_one_text(draft: &Draft<'_>, kind: &str, api: Api, review: &mut Review) {
     let columns = |key: &str| {
         draft
@@ -622,7 +955,8 @@ fn check_one_text(draft: &Draft<'_>, kind: &str, api: Api, review: &mut Review) 
         "this protocol",
     );
     review.push(mistake.help(
-        "Protocols with messages are openai-chat, openai-responses, openai-realtime, anthropic, dashscope and ollama. In a `request.template`, `%p` is only the last message of the user.",
+        "Protocols with messages are openai-chat, openai-responses, openai-realtime, anthropic, \
+        dashscope and ollama. In a `request.template`, `%p` is only the last message of the user.",
     ));
 }
 
@@ -632,19 +966,25 @@ pub(crate) const LAYOUT: Kind = Kind::Choice(
         ("auto", "Detected from the columns"),
         (
             "mooncake",
-            "JSONL: `timestamp` (ms), `input_length`, `output_length`, `hash_ids`, `model`; for sessions `session_id`, `delay` (ms)",
+            "JSONL: `timestamp` (ms), `input_length`, `output_length`, `hash_ids`, `model`; for \
+            sessions `session_id`, `delay` (ms)",
         ),
         (
             "bailian",
-            "JSONL: `timestamp` (s), `chat_id`, `parent_chat_id` (-1 in a first request), `input_length`, `output_length`, `hash_ids`",
+            "JSONL: `timestamp` (s), `chat_id`, `parent_chat_id` (-1 in a first request), \
+            `input_length`, `output_length`, `hash_ids`",
         ),
         (
             "weka",
-            "One JSON object per session: `block_size`, `hash_id_scope`, and `requests` with `t` (s), `model`, `in`, `out`, `hash_ids`, `api_time` (s); members with `requests` of their own are sub-agents. It needs `turns`",
+            "One JSON object per session: `block_size`, `hash_id_scope`, and `requests` with `t` \
+            (s), `model`, `in`, `out`, `hash_ids`, `api_time` (s); members with `requests` of \
+            their own are sub-agents. It needs `turns`",
         ),
         (
             "otel",
-            "JSON lines of OpenTelemetry spans, of the OTLP file exporter or one span per line: ids, parent, start and end; `gen_ai.operation.name`, `gen_ai.usage.input_tokens`, `gen_ai.usage.output_tokens`, `gen_ai.request.model`, `gen_ai.conversation.id`",
+            "JSON lines of OpenTelemetry spans, of the OTLP file exporter or one span per line: \
+            ids, parent, start and end; `gen_ai.operation.name`, `gen_ai.usage.input_tokens`, \
+            `gen_ai.usage.output_tokens`, `gen_ai.request.model`, `gen_ai.conversation.id`",
         ),
         (
             "azure",
@@ -652,7 +992,8 @@ pub(crate) const LAYOUT: Kind = Kind::Choice(
         ),
         (
             "burstgpt",
-            "CSV: `Timestamp` (s), `Model`, `Request tokens`, `Response tokens`; for sessions `Session ID`, `Elapsed time` (s)",
+            "CSV: `Timestamp` (s), `Model`, `Request tokens`, `Response tokens`; for sessions \
+            `Session ID`, `Elapsed time` (s)",
         ),
         (
             "servegen",
@@ -660,7 +1001,8 @@ pub(crate) const LAYOUT: Kind = Kind::Choice(
         ),
         (
             "workload",
-            "JSONL: `timestamp` (s, or RFC 3339), `body`, `headers` (without those of the connection, and without a key if the target has one)",
+            "JSONL: `timestamp` (s, or RFC 3339), `body`, `headers` (without those of the \
+            connection, and without a key if the target has one)",
         ),
     ],
     &[],
@@ -694,14 +1036,18 @@ static TRACE: Block = Block {
         field(
             "match_output_length",
             Kind::Bool,
-            "Request exactly the logged output length: `max_tokens`, `min_tokens`, `ignore_eos`. Without it, the logged length is the `max_tokens` of a request, unless `request.max_tokens` is set.",
+            "Request exactly the logged output length: `max_tokens`, `min_tokens`, `ignore_eos`. \
+            Without it, the logged length is the `max_tokens` of a request, unless \
+            `request.max_tokens` is set.",
         )
         .default("false")
         .example("true"),
         field(
             "block_tokens",
             Kind::Whole(1, 1 << 20),
-            "Tokens of a block of the prompt that has one of the `hash_ids`. By default 16 for `bailian`, the log's `block_size` or 64 for `weka`, otherwise 512. A log with more or fewer ids per prompt is refused.",
+            "Tokens of a block of the prompt that has one of the `hash_ids`. By \
+            default 16 for `bailian`, the log's `block_size` or 64 for `weka`, \
+            otherwise 512. A log with more or fewer ids per prompt is refused.",
         )
         .example("16")
         .rules(&[unused_with(
@@ -718,12 +1064,15 @@ static TRACE: Block = Block {
                     ("whole", "Each is a whole prompt, history included"),
                     (
                         "delta",
-                        "Each has what is new since the reply before it: it is sent with the prompts and replies of its session so far, and its `hash_ids` are those of the new part",
+                        "Each has what is new since the reply before it: it is sent with the \
+                        prompts and replies of its session so far, and its `hash_ids` are those \
+                        of the new part",
                     ),
                 ],
                 &[],
             ),
-            "What the rows of a session are. By default detected from lengths and `hash_ids` in `mooncake`, which `llmscen plan` states; the other layouts have whole prompts.",
+            "What the rows of a session are. By default detected from lengths and `hash_ids` in \
+            `mooncake`, which `llmscen plan` states; the other layouts have whole prompts.",
         )
         .example("delta")
         .rules(&[
@@ -784,7 +1133,8 @@ const GENERATED: Rule = only_with(&["dataset.kind"], &["random", "prefix"])
 const STORED: &str = "previous_response_id";
 
 static TURNS: Block = Block {
-    doc: "Conversations: the turns of a session are sent one after another, or as a graph, with the replies between them.",
+    doc: "Conversations: the turns of a session are sent one after another, or as a graph, with \
+    the replies between them.",
     short: None,
     fields: &[
         field(
@@ -797,7 +1147,8 @@ static TURNS: Block = Block {
         field(
             "tokens",
             Kind::Leaf(&QUANTITY),
-            "`random`, `prefix`: tokens of the user in each turn after the first; by default as `dataset.tokens`.",
+            "`random`, `prefix`: tokens of the user in each turn after the first; by \
+            default as `dataset.tokens`.",
         )
         .example("{ lognormal: { mean: 200, sd: 150 } }")
         .rules(&[
@@ -810,20 +1161,32 @@ static TURNS: Block = Block {
         field(
             "context_limit",
             Kind::Whole(1, MOST),
-            "`random`, `prefix`: maximum tokens of a turn's prompt and output together. Earlier replies count with their requested length, so the turns of a session do not depend on the server. A turn that alone exceeds the limit is drawn again.",
+            "`random`, `prefix`: maximum tokens of a turn's prompt and output \
+            together. Earlier replies count with their requested length, so the turns \
+            of a session do not depend on the server. A turn that alone exceeds the \
+            limit is drawn again.",
         )
         .example("32768")
         .rules(&[
             GENERATED,
-            requires(&["request.max_tokens", "dataset.lengths"])
-                .help("The output counts against the limit, for example `request: { max_tokens: 256 }`."),
+            requires(&["request.max_tokens", "dataset.lengths"]).help(
+                "The output counts against the limit, for example `request: { \
+                max_tokens: 256 }`.",
+            ),
         ]),
         field(
             "at_limit",
             Kind::Choice(
                 &[
-                    ("end", "The session ends before the turn that exceeds the limit"),
-                    ("truncate", "The oldest turns are removed from the conversation, except the system message"),
+                    (
+                        "end",
+                        "The session ends before the turn that exceeds the limit",
+                    ),
+                    (
+                        "truncate",
+                        "The oldest turns are removed from the conversation, \
+                    except the system message",
+                    ),
                 ],
                 &[],
             ),
@@ -873,7 +1236,8 @@ static TURNS: Block = Block {
                     ("live", "Those of the server"),
                     (
                         "recorded",
-                        "Those in the data, whole with their tool calls, whatever the server replies",
+                        "Those in the data, whole with their tool calls, whatever the \
+                        server replies",
                     ),
                 ],
                 &[],
@@ -897,7 +1261,8 @@ static TURNS: Block = Block {
                     ("resend", "All messages before the turn are sent again"),
                     (
                         "previous_response_id",
-                        "`openai-responses`: only the new items are sent, with the id of the response that the turn continues; the server must store responses",
+                        "`openai-responses`: only the new items are sent, with the id of the \
+                        response that the turn continues; the server must store responses",
                     ),
                 ],
                 &[],
@@ -935,13 +1300,17 @@ static TURNS: Block = Block {
         field(
             "begin",
             Kind::Leaf(&SHARE_RANGE),
-            "Where a session begins, as a share of its turns, drawn for each session. The turns before are history: with their recorded replies (`replies: recorded`), or as a part of the whole prompts of a log (`kind: trace`). The last of them is sent first, with `max_tokens: 1`, to fill the prefix cache; it counts as warm-up.",
+            "Where a session begins, as a share of its turns, drawn for each session. The turns \
+            before are history: with their recorded replies (`replies: recorded`), or as a part \
+            of the whole prompts of a log (`kind: trace`). The last of them is sent first, with \
+            `max_tokens: 1`, to fill the prefix cache; it counts as warm-up.",
         )
         .example("{ uniform: [25%, 75%] }"),
         field(
             "max_idle",
             Kind::Leaf(&DURATION),
-            "Maximum time between a turn and the turns that it awaits: longer think and tool times are cut to it.",
+            "Maximum time between a turn and the turns that it awaits: longer think \
+            and tool times are cut to it.",
         )
         .example("30s"),
     ],

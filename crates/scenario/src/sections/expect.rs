@@ -13,34 +13,60 @@ use llmscen_core::expect::{Expect, ToolCall, Truth};
 use serde_json::json;
 
 pub(crate) static EXPECT: Block = Block {
-    doc: "Checks of the answers, without their reasoning; of the first choice, if there are several. They are made after the request has ended. \
-          `json_schema`, `regex`, `tool_call`, `repetition` and `language` count towards `valid_rate`, a truth in `equals`, `contains` and `tool_call` towards `match_rate`, `length` towards `length_exact`.",
+    doc: "Checks of the answers, without their reasoning; of the first choice, if there are \
+          several. They are made after the request has ended. `json_schema`, `regex`, \
+          `tool_call`, `repetition` and `language` count towards `valid_rate`, a truth in \
+          `equals`, `contains` and `tool_call` towards `match_rate`, `length` towards \
+          `length_exact`.",
     short: None,
     fields: &[
         field(
             "json_schema",
             Kind::Template,
-            "JSON Schema that the answer is valid against: a JSON or YAML file, or the schema itself. The whole answer must be JSON. References to other documents are not followed.",
+            "JSON Schema that the answer is valid against: a JSON or YAML file, or \
+            the schema itself. The whole answer must be JSON. References to other \
+            documents are not followed.",
         )
         .example("{ type: object, required: [name] }"),
-        field("regex", Kind::Leaf(&REGEX), "Regular expression that matches somewhere in the answer, in the syntax of the Rust crate `regex`.")
-            .example("'^\\d+$'"),
+        field(
+            "regex",
+            Kind::Leaf(&REGEX),
+            "Regular expression that matches somewhere in the \
+        answer, in the syntax of the Rust crate `regex`.",
+        )
+        .example("'^\\d+$'"),
         field(
             "equals",
             Kind::Leaf(&TRUTH),
-            "Text that the answer equals, apart from white space at both ends: `item.NAME` is a field of the dataset row, which may be a list of accepted texts. Of a conversation, the last answer is compared.",
+            "Text that the answer equals, apart from white space at both ends: `item.NAME` is a \
+            field of the dataset row, which may be a list of accepted texts. Of a conversation, \
+            the last answer is compared.",
         )
         .example("item.answer"),
-        field("contains", Kind::Leaf(&TRUTH), "Text that the answer contains; otherwise as `equals`.").example("item.answer"),
+        field(
+            "contains",
+            Kind::Leaf(&TRUTH),
+            "Text that the answer contains; otherwise as \
+        `equals`.",
+        )
+        .example("item.answer"),
         field(
             "tool_call",
             Kind::Leaf(&TOOL),
-            "The answer calls tools, each with a name and a JSON object of arguments: `true`, or the name of the first tool, which may be `item.NAME`.",
+            "The answer calls tools, each with a name and a JSON object of arguments: `true`, or \
+            the name of the first tool, which may be `item.NAME`.",
         )
         .example("item.tool"),
         field(
             "length",
-            Kind::Choice(&[("exact", "As many tokens as `max_tokens`, by the server's usage or else by `dataset.tokenizer`")], &[]),
+            Kind::Choice(
+                &[(
+                    "exact",
+                    "As many tokens as `max_tokens`, by the server's usage or \
+            else by `dataset.tokenizer`",
+                )],
+                &[],
+            ),
             "Number of tokens of the answer, reasoning included.",
         )
         .example("exact")
@@ -51,18 +77,25 @@ pub(crate) static EXPECT: Block = Block {
         field(
             "repetition",
             Kind::Leaf(&BELOW),
-            "Limit of the share of sequences of four words that occurred before in the answer (seq-rep-4). An answer of fewer words is not checked.",
+            "Limit of the share of sequences of four words that occurred before in the answer \
+            (seq-rep-4). An answer of fewer words is not checked.",
         )
         .example("\"< 30%\""),
         field(
             "language",
             Kind::Leaf(&LANGUAGE),
-            "Language of the answer. An answer whose language is not certain, such as a short one, is not checked.",
+            "Language of the answer. An answer whose language is not certain, such as \
+            a short one, is not checked.",
         )
         .example("en"),
-        field("keep", Kind::Whole(0, 1000), "Failed answers to store, per round of a case: their text, secrets redacted, up to 64 KiB.")
-            .default("5")
-            .example("0"),
+        field(
+            "keep",
+            Kind::Whole(0, 1000),
+            "Failed answers to store, per round of a case: their \
+        text, secrets redacted, up to 64 KiB.",
+        )
+        .default("5")
+        .example("0"),
     ],
 };
 
@@ -93,7 +126,9 @@ static REGEX: Leaf = Leaf {
                 let cause = text.lines().last().unwrap_or_default();
                 (
                     cause.trim_start_matches("error: ").to_owned(),
-                    "The syntax is that of the Rust crate `regex`: no look-around and no backreferences.".to_owned(),
+                    "The syntax is that of the Rust crate `regex`: no look-around and \
+                    no backreferences."
+                        .to_owned(),
                 )
             }
         };
@@ -238,7 +273,8 @@ fn decode_schema(node: &Node, review: &mut Review) -> Option<serde_json::Value> 
     let schema = files::mapping(node, &files::SCHEMA, review)?.json();
     if let Err(reason) = compile_schema(&schema) {
         let what = format!("this JSON Schema does not compile: {reason}");
-        let help = "A schema must be complete: other documents are not read. Patterns have no look-around.";
+        let help = "A schema must be complete: other documents are not read. Patterns \
+        have no look-around.";
         review.push(Mistake::new(node.at, what, "used here").help(help));
     }
     Some(schema)

@@ -27,26 +27,58 @@ const ACTION_NAME: Kind = Kind::Choice(
 const STEPS: [&str; 4] = ["action", "run", "post", "get"];
 
 static ACTION: Block = Block {
-    doc: "One of `action`, `run`, `post` and `get`. A plain text is an `action`: known by name for the engines of the presets `vllm`, `sglang` and `simulator`.",
+    doc: "One of `action`, `run`, `post` and `get`. A plain text is an `action`: known by name \
+    for the engines of the presets `vllm`, `sglang` and `simulator`.",
     short: Some("action"),
     fields: &[
-        field("action", ACTION_NAME, "An action of the engine, by its own endpoint.").example("reset_cache"),
-        field("run", Kind::Text, "A command for `sh -c`. Its environment has `LLMSCEN_URL`, `LLMSCEN_MODEL`, `LLMSCEN_CASE`, `LLMSCEN_ROUND` and `LLMSCEN_RUN_DIR`; its output is in `hooks.log`.")
-            .example("nvidia-smi -lgc 1500"),
-        field("post", Kind::Text, "POST to this URL, or to this path of the target's server, with its key and headers.")
-            .example("/v1/load_lora_adapter"),
+        field(
+            "action",
+            ACTION_NAME,
+            "An action of the engine, by its own endpoint.",
+        )
+        .example("reset_cache"),
+        field(
+            "run",
+            Kind::Text,
+            "A command for `sh -c`. Its environment has `LLMSCEN_URL`, \
+        `LLMSCEN_MODEL`, `LLMSCEN_CASE`, `LLMSCEN_ROUND` and `LLMSCEN_RUN_DIR`; its output is in \
+        `hooks.log`.",
+        )
+        .example("nvidia-smi -lgc 1500"),
+        field(
+            "post",
+            Kind::Text,
+            "POST to this URL, or to this path of the target's server, with \
+        its key and headers.",
+        )
+        .example("/v1/load_lora_adapter"),
         field("get", Kind::Text, "GET of this URL or path.").example("/health"),
-        field("body", Kind::Json, "The JSON body of `post`.").example("{ lora_name: a, lora_path: /adapters/a }"),
-        field("timeout", Kind::Leaf(&SPAN), "Maximum time.").default("1m").example("10m"),
-        field("every", Kind::Leaf(&SPAN), "In `beside`: time from one start to the next; 1s by default.").example("5s"),
-        field("when", Kind::Map(&Kind::Json), "Only for cases with these values, as `when` of an objective.").example("{ variant: lora }"),
+        field("body", Kind::Json, "The JSON body of `post`.")
+            .example("{ lora_name: a, lora_path: /adapters/a }"),
+        field("timeout", Kind::Leaf(&SPAN), "Maximum time.")
+            .default("1m")
+            .example("10m"),
+        field(
+            "every",
+            Kind::Leaf(&SPAN),
+            "In `beside`: time from one start to the next; 1s by default.",
+        )
+        .example("5s"),
+        field(
+            "when",
+            Kind::Map(&Kind::Json),
+            "Only for cases with these values, as `when` of an \
+        objective.",
+        )
+        .example("{ variant: lora }"),
     ],
 };
 
 const ACTIONS: Kind = Kind::List(&Kind::Block(&ACTION));
 
 pub(crate) static HOOKS: Block = Block {
-    doc: "Actions around the load, run by the first shard. An action that fails ends the round, which is then not run.",
+    doc: "Actions around the load, run by the first shard. An action that fails ends the round, \
+    which is then not run.",
     short: None,
     fields: &[
         field(
@@ -76,13 +108,20 @@ pub(crate) static HOOKS: Block = Block {
             "Repeated while requests are sent; the report has their number and their failures.",
         )
         .example("[{ post: /v1/load_lora_adapter, every: 1s }]"),
-        field("on_fail", Kind::Block(&ON_FAIL), "A case whose verdict is FAIL is sent once more with the profiler of the engine. That round is no part of any figure or verdict.")
-            .example("rerun_with_profile"),
+        field(
+            "on_fail",
+            Kind::Block(&ON_FAIL),
+            "A case whose verdict is FAIL is sent once more \
+        with the profiler of the engine. That round is no part of any figure or verdict.",
+        )
+        .example("rerun_with_profile"),
     ],
 };
 
 static ON_FAIL: Block = Block {
-    doc: "After the last round on a managed server, and at the end for a server that the run does not start, each case that failed so far is sent once more between the actions of `before` and `after`. A plain text is an `action`.",
+    doc: "After the last round on a managed server, and at the end for a server that the run does \
+    not start, each case that failed so far is sent once more between the actions of `before` and \
+    `after`. A plain text is an `action`.",
     short: Some("action"),
     fields: &[
         field(
@@ -124,7 +163,8 @@ static ON_FAIL: Block = Block {
 const PROFILE_TIMEOUT: Nanos = Nanos::from_millis(600_000);
 
 pub(crate) static THEN: Block = Block {
-    doc: "A command against the still running server, after its last round. An exit status other than 0 fails the run.",
+    doc: "A command against the still running server, after its last round. An exit status other \
+    than 0 fails the run.",
     short: Some("run"),
     fields: &[
         field(
@@ -243,8 +283,10 @@ pub(crate) fn decode(draft: &Draft<'_>, target: &Target, review: &mut Review) ->
     }
 }
 
-const ACTION_HELP: &str = "Write its endpoint, for example `post: /reset_prefix_cache` (vLLM) or `post: /flush_cache` (SGLang).";
-const PROFILER_HELP: &str = "Write its endpoints: `on_fail: { before: [{ post: /start_profile }], after: [{ post: /stop_profile }] }`.";
+const ACTION_HELP: &str = "Write its endpoint, for example `post: /reset_prefix_cache` (vLLM) or \
+`post: /flush_cache` (SGLang).";
+const PROFILER_HELP: &str = "Write its endpoints: `on_fail: { before: [{ post: /start_profile }], \
+after: [{ post: /stop_profile }] }`.";
 
 /// The paths of the lists of actions and commands.
 pub(crate) const ITEMS: [&str; 8] = [
@@ -390,7 +432,10 @@ fn urls_of(
             "this hook has no server",
             "the target is part of llmscen",
         );
-        review.push(mistake.help("Write a whole URL, or set `target.url` to that of a server. `target.server: { preset: simulator }` starts the simulator as a server."));
+        review.push(mistake.help(
+            "Write a whole URL, or set `target.url` to that of a server. \
+        `target.server: { preset: simulator }` starts the simulator as a server.",
+        ));
         return None;
     };
     if point == "before_run" && target.server.is_some() {

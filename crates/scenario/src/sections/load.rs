@@ -53,7 +53,8 @@ static TRACE: Block = Block {
         field(
             "start",
             Kind::Leaf(&DURATION),
-            "With `path`: skip requests that arrived earlier than this, relative to the first one.",
+            "With `path`: skip requests that arrived earlier than this, relative to \
+            the first one.",
         )
         .example("5m")
         .rules(&[WITH_PATH]),
@@ -68,52 +69,161 @@ static TRACE: Block = Block {
 };
 
 pub(crate) static LOAD: Block = Block {
-    doc: "Type and length of the load. Exactly one of `concurrency`, `rate`, `stages`, `trace` and `static`; the first two with `requests`, `duration` or both. If the entries of `mix` have rates, none of the five.",
+    doc: "Type and length of the load. Exactly one of `concurrency`, `rate`, \
+    `stages`, `trace` and `static`; the first two with `requests`, `duration` or \
+    both. If the entries of `mix` have rates, none of the five.",
     short: None,
     fields: &[
-        field("concurrency", Kind::Whole(1, MOST), "Closed loop: number of virtual users. Each sends its next request when the previous one completes.")
-            .example("16").rules(&[one_of(&SHAPES, "closed loop here").help(KEEP_ONE)]),
+        field(
+            "concurrency",
+            Kind::Whole(1, MOST),
+            "Closed loop: number of virtual users. Each \
+        sends its next request when the previous one completes.",
+        )
+        .example("16")
+        .rules(&[one_of(&SHAPES, "closed loop here").help(KEEP_ONE)]),
         field(
             "rate",
             Kind::Leaf(&RATE),
-            "Open loop: mean arrival rate, independent of server speed. `burst` sends everything at time 0.",
+            "Open loop: mean arrival rate, independent of server speed. `burst` sends \
+            everything at time 0.",
         )
-        .example("8/s").rules(&[one_of(&SHAPES, "open loop here").help(KEEP_ONE)]),
-        field("arrivals", Kind::Leaf(&ARRIVALS), "Open loop: arrival process.")
-            .defaults(Default::WithIn("rate", "stages", "poisson"))
-            .example("{ gamma: 0.5 }"),
+        .example("8/s")
+        .rules(&[one_of(&SHAPES, "open loop here").help(KEEP_ONE)]),
+        field(
+            "arrivals",
+            Kind::Leaf(&ARRIVALS),
+            "Open loop: arrival process.",
+        )
+        .defaults(Default::WithIn("rate", "stages", "poisson"))
+        .example("{ gamma: 0.5 }"),
         field(
             "stages",
             Kind::List(&Kind::Block(&STAGE)),
-            "A load in stages: all with a `rate` (open loop) or all with a `concurrency` (closed loop). Each stage is also reported as a case, the first as `ID/stage=1`; `requests` and `duration` may end it earlier.",
+            "A load in stages: all with a `rate` (open loop) or all with a `concurrency` (closed \
+            loop). Each stage is also reported as a case, the first as `ID/stage=1`; `requests` \
+            and `duration` may end it earlier.",
         )
-        .example("[{ rate: 1/s, for: 30s }, { rate: 1/s -> 20/s, for: 2m }]").rules(&[one_of(&SHAPES, "stages here").help(KEEP_ONE), conflicts_with(&["search.vary"], &[]).message("a search over a load in stages").reason("a probe has a constant load").help("Use a `concurrency` or a `rate`: the search varies the load.")]),
-        field("trace", Kind::Block(&TRACE), "Open loop: requests are sent at the arrival times of a log. `{}` uses that of the dataset.")
-            .example("{ speed: 2 }").rules(&[one_of(&SHAPES, "arrivals of a log here").help(KEEP_ONE)]),
-        field("static", Kind::Block(&STATIC), "Closed loop in lockstep: a number of batches, whose requests are sent together.")
-            .example("{ batch: 16, rounds: 10 }").rules(&[one_of(&SHAPES, "batches here").help(KEEP_ONE)]),
-        field("spread", Kind::Leaf(&SPAN), "With `concurrency`: user starts are spread evenly over this time.")
-            .example("10s"),
-        field("max_idle", Kind::Leaf(&DURATION), "Closed loop with `dataset.turns`: maximum time without a request in flight. Then the think times of all sessions are shortened by the same time, so that the first turn is due at once. Each shard has its own. The report states the time that was left out.")
-            .example("10s").rules(&[requires(&["dataset.turns"]).reason("only sessions wait").help("Set `dataset.turns`, or remove `max_idle`.")]),
-        field("max_in_flight", Kind::Leaf(&MAX_IN_FLIGHT), "Open loop: maximum in-flight requests. Further arrivals are dropped and counted. With `{ of: 32, then: hold }` they wait until a request ends, and leave in the order in which they were due: their latencies count from the scheduled time, and `held_time` is the time that they waited.").example("{ of: 32, then: hold }"),
-        field("requests", Kind::Leaf(&REQUESTS_LEAF), "Number of measured requests, or a multiple of the concurrency such as `10x`, also with a minimum: `max(200, 10x)`. With `rate` or `trace`, the arrivals go on until the last measured request has ended; those are not measured. With `dataset.turns`, the requests of all sessions: the sessions in progress end with the last of them, as with a `duration`.").example("200").rules(&[WITHOUT_STATIC]),
-        field("sessions", Kind::Leaf(&REQUESTS_LEAF), "With `dataset.turns`: number of measured conversations, each with all its turns. Further ones, which are not measured, keep the server loaded until the last measured one has ended.")
-            .example("50").rules(&[WITHOUT_STATIC, requires(&["dataset.turns"]).reason("use `requests`").help("Sessions are conversations. Set `dataset.turns`, or use `requests`.")]),
-        field("duration", Kind::Leaf(&SPAN), "Length of the sending phase; the first limit reached ends it.").example("60s").rules(&[WITHOUT_STATIC]),
-        field("warmup", Kind::Leaf(&WARMUP_LEAF), "Warm-up, excluded from results: a request count, a multiple of the concurrency (`1x`), or a duration.")
-            .default("0")
-            .example("1x"),
-        field("graceful_stop", Kind::Leaf(&DURATION), "Time allowed for in-flight requests to finish after sending stops.")
-            .default("30s")
-            .example("10s"),
+        .example("[{ rate: 1/s, for: 30s }, { rate: 1/s -> 20/s, for: 2m }]")
+        .rules(&[
+            one_of(&SHAPES, "stages here").help(KEEP_ONE),
+            conflicts_with(&["search.vary"], &[])
+                .message("a search over a load in stages")
+                .reason("a probe has a constant load")
+                .help("Use a `concurrency` or a `rate`: the search varies the load."),
+        ]),
+        field(
+            "trace",
+            Kind::Block(&TRACE),
+            "Open loop: requests are sent at the \
+        arrival times of a log. `{}` uses that of the dataset.",
+        )
+        .example("{ speed: 2 }")
+        .rules(&[one_of(&SHAPES, "arrivals of a log here").help(KEEP_ONE)]),
+        field(
+            "static",
+            Kind::Block(&STATIC),
+            "Closed loop in lockstep: a number of batches, \
+        whose requests are sent together.",
+        )
+        .example("{ batch: 16, rounds: 10 }")
+        .rules(&[one_of(&SHAPES, "batches here").help(KEEP_ONE)]),
+        field(
+            "spread",
+            Kind::Leaf(&SPAN),
+            "With `concurrency`: user starts are \
+        spread evenly over this time.",
+        )
+        .example("10s"),
+        field(
+            "max_idle",
+            Kind::Leaf(&DURATION),
+            "Closed loop with `dataset.turns`: maximum time \
+        without a request in flight. Then the think times of all sessions are shortened by the \
+        same time, so that the first turn is due at once. Each shard has its own. The report \
+        states the time that was left out.",
+        )
+        .example("10s")
+        .rules(&[requires(&["dataset.turns"])
+            .reason("only sessions wait")
+            .help("Set `dataset.turns`, or remove `max_idle`.")]),
+        field(
+            "max_in_flight",
+            Kind::Leaf(&MAX_IN_FLIGHT),
+            "Open loop: maximum \
+        in-flight requests. Further arrivals are dropped and counted. With `{ of: 32, \
+        then: hold }` they wait until a request ends, and leave in the order in which \
+        they were due: their latencies count from the scheduled time, and `held_time` \
+        is the time that they waited.",
+        )
+        .example("{ of: 32, then: hold }"),
+        field(
+            "requests",
+            Kind::Leaf(&REQUESTS_LEAF),
+            "Number of measured requests, \
+        or a multiple of the concurrency such as `10x`, also with a minimum: \
+        `max(200, 10x)`. With `rate` or `trace`, the arrivals go on until the last \
+        measured request has ended; those are not measured. With `dataset.turns`, the \
+        requests of all sessions: the sessions in progress end with the last of them, \
+        as with a `duration`.",
+        )
+        .example("200")
+        .rules(&[WITHOUT_STATIC]),
+        field(
+            "sessions",
+            Kind::Leaf(&REQUESTS_LEAF),
+            "With `dataset.turns`: number of measured \
+        conversations, each with all its turns. Further ones, which are not measured, keep the \
+        server loaded until the last measured one has ended.",
+        )
+        .example("50")
+        .rules(&[
+            WITHOUT_STATIC,
+            requires(&["dataset.turns"]).reason("use `requests`").help(
+                "Sessions are \
+                conversations. Set `dataset.turns`, or use `requests`.",
+            ),
+        ]),
+        field(
+            "duration",
+            Kind::Leaf(&SPAN),
+            "Length of the sending phase; the first limit \
+        reached ends it.",
+        )
+        .example("60s")
+        .rules(&[WITHOUT_STATIC]),
+        field(
+            "warmup",
+            Kind::Leaf(&WARMUP_LEAF),
+            "Warm-up, excluded from results: a request \
+        count, a multiple of the concurrency (`1x`), or a duration.",
+        )
+        .default("0")
+        .example("1x"),
+        field(
+            "graceful_stop",
+            Kind::Leaf(&DURATION),
+            "Time allowed for in-flight requests to \
+        finish after sending stops.",
+        )
+        .default("30s")
+        .example("10s"),
         field(
             "stop_when_saturated",
             Kind::Bool,
-            "Open loop: stop sending once requests in flight and TTFT both increase significantly over time. The case reports the time.",
+            "Open loop: stop sending once requests in flight and TTFT both increase \
+            significantly over time. The case reports the time.",
         )
         .defaults(Default::With("rate", "false"))
-        .example("true").rules(&[conflicts_with(&["search.vary"], &[]).when("true").message("`stop_when_saturated` in a search").reason("a search stops hopeless probes itself").help("Remove it: a probe ends as soon as more requests cannot change its result.")]),
+        .example("true")
+        .rules(&[conflicts_with(&["search.vary"], &[])
+            .when("true")
+            .message("`stop_when_saturated` in a search")
+            .reason("a search stops hopeless probes itself")
+            .help(
+                "Remove it: a probe ends as soon as more \
+            requests cannot change its result.",
+            )]),
         planned("cooldown"),
     ],
 };
@@ -172,13 +282,15 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<(Load, Op
 
 /// Keys that define the shape, of which only one may be set.
 const SHAPES: [&str; 5] = ["concurrency", "rate", "stages", "trace", "static"];
-const KEEP_ONE: &str = "Keep one of them. To cap an open loop use `max_in_flight`; to drop an inherited key write `{first}: null`.";
+const KEEP_ONE: &str = "Keep one of them. To cap an open loop use `max_in_flight`; to drop an \
+inherited key write `{first}: null`.";
 const WITHOUT_STATIC: Rule = conflicts_with(&["static"], &[])
     .reason("a second end")
     .beside("ends after its rounds")
     .help("The number of requests is `batch` times `rounds`; remove this.");
 
-/// The shape, and the number of requests if the shape determines it. Reports a missing one, or one that conflicts with a mix.
+/// The shape, and the number of requests if the shape determines it. Reports a missing one, or one that conflicts
+/// with a mix.
 fn decode_shape(draft: &Draft<'_>, review: &mut Review) -> Option<(Shape, Option<u64>)> {
     let given: Vec<&Entry> = SHAPES
         .iter()
@@ -194,7 +306,8 @@ fn decode_shape(draft: &Draft<'_>, review: &mut Review) -> Option<(Shape, Option
                 "no load shape",
                 format!("needs {}", list(SHAPES, "or")),
             );
-            let help = "`concurrency: 8` is a closed loop, `rate: 8/s` an open loop, `trace: {}` replays the arrivals of a log, `stages` change over time, `static` sends batches.";
+            let help = "`concurrency: 8` is a closed loop, `rate: 8/s` an open loop, `trace: {}` \
+            replays the arrivals of a log, `stages` change over time, `static` sends batches.";
             review.push(mistake.help(help));
             return None;
         }
@@ -283,9 +396,10 @@ fn decode_trace(draft: &Draft<'_>, review: &mut Review) -> Option<TraceFile> {
     if let Some(kind) = kind.filter(|_| !draft.is_swept("dataset.kind")) {
         let mistake = Mistake::new(block.key_at, "a replay without a log", "needs a `path`");
         let mistake = mistake.also(kind.value.at, "this dataset has no arrivals");
-        review.push(
-            mistake.help("`trace: { path: log.jsonl }` is the log; without a path it is that of `dataset: { kind: trace }`."),
-        );
+        review.push(mistake.help(
+            "`trace: { path: log.jsonl }` is the log; without a path it is that of \
+            `dataset: { kind: trace }`.",
+        ));
     }
     None
 }
@@ -349,8 +463,8 @@ fn check_keys(draft: &Draft<'_>, shape: &Shape, review: &mut Review) {
     }
 }
 
-/// Reports a dataset whose end is an error of the run, if requests of sessions are counted: how many sessions they take is only known
-/// while they run.
+/// Reports a dataset whose end is an error of the run, if requests of sessions are counted: how many sessions they
+/// take is only known while they run.
 fn check_turn_limit(draft: &Draft<'_>, load: &Load, review: &mut Review) {
     let fails = draft
         .dataset_entry("on_exhausted")
@@ -408,22 +522,30 @@ fn check_end(draft: &Draft<'_>, load: &Load, counted: bool, review: &mut Review)
 }
 
 pub(crate) static STAGE: Block = Block {
-    doc: "A stage: a rate or a concurrency, and its length. A step is two stages, a spike is three.",
+    doc: "A stage: a rate or a concurrency, and its length. A step is two stages, a \
+    spike is three.",
     short: None,
     fields: &[
         field(
             "rate",
             Kind::Leaf(&STAGE_RATE),
-            "Open loop: a constant rate such as `8/s`, a linear ramp, or a sine wave around a mean. A stage at `0/s` is a pause: it takes its time, and is neither reported as a case nor judged.",
+            "Open loop: a constant rate such as `8/s`, a linear ramp, or a sine wave around a \
+            mean. A stage at `0/s` is a pause: it takes its time, and is neither reported as a \
+            case nor judged.",
         )
-        .example("1/s -> 20/s").rules(&[one_of(&["rate", "concurrency"], "open loop here").help("Keep one of them.")]),
+        .example("1/s -> 20/s")
+        .rules(&[one_of(&["rate", "concurrency"], "open loop here").help("Keep one of them.")]),
         field(
             "concurrency",
             Kind::Leaf(&STAGE_USERS),
-            "Closed loop: a number of users, or a ramp in even steps. A user leaves when a request ends. A stage at 0 is a pause.",
+            "Closed loop: a number of users, or a ramp in even steps. A user leaves when a \
+            request ends. A stage at 0 is a pause.",
         )
-        .example("4 -> 64").rules(&[one_of(&["rate", "concurrency"], "closed loop here").help("Keep one of them.")]),
-        field("for", Kind::Leaf(&SPAN), "Length of the stage.").required().example("30s"),
+        .example("4 -> 64")
+        .rules(&[one_of(&["rate", "concurrency"], "closed loop here").help("Keep one of them.")]),
+        field("for", Kind::Leaf(&SPAN), "Length of the stage.")
+            .required()
+            .example("30s"),
     ],
 };
 
@@ -453,7 +575,8 @@ pub(crate) fn decode_stages(
         );
         let mistake = mistake.also(first.key_at, format!("`{}` here", first.key));
         review.push(mistake.help(
-            "A rate is an open loop and a concurrency a closed one: use one of them in all stages.",
+            "A rate is an open loop and a concurrency a closed one: use one of them \
+            in all stages.",
         ));
         return None;
     }
@@ -577,7 +700,8 @@ const BARRIER: Kind = Kind::Choice(
 );
 
 static STATIC: Block = Block {
-    doc: "Offline mode: batches of requests that are sent at once. `batch` times `rounds` is the number of requests.",
+    doc: "Offline mode: batches of requests that are sent at once. `batch` times \
+    `rounds` is the number of requests.",
     short: None,
     fields: &[
         field("batch", Kind::Whole(1, MOST), "Requests per batch.")

@@ -35,21 +35,33 @@ pub(crate) static LOCAL: Block = Block {
     doc: "Options of a local model.",
     short: None,
     fields: &[
-        field("device", DEVICE, "The device.").default("cpu").example("cuda"),
-        field("index", Kind::Whole(0, 1023), "Index of the GPU.").default("0").example("1").rules(&[only_with(
-            &["device"],
-            &["cuda", "metal"],
+        field("device", DEVICE, "The device.")
+            .default("cpu")
+            .example("cuda"),
+        field("index", Kind::Whole(0, 1023), "Index of the GPU.")
+            .default("0")
+            .example("1")
+            .rules(&[only_with(&["device"], &["cuda", "metal"])
+                .reason("the device is the CPU")
+                .help("Remove it, or set the device: `device: cuda`.")]),
+        field(
+            "dtype",
+            DTYPE,
+            "The compute dtype; a `.gguf` file defines its own.",
         )
-        .reason("the device is the CPU")
-        .help("Remove it, or set the device: `device: cuda`.")]),
-        field("dtype", DTYPE, "The compute dtype; a `.gguf` file defines its own.")
-            .default("auto")
-            .example("f32"),
-        field("threads", Kind::Whole(1, 1024), "CPU threads; one per core by default.").example("8"),
+        .default("auto")
+        .example("f32"),
+        field(
+            "threads",
+            Kind::Whole(1, 1024),
+            "CPU threads; one per core by default.",
+        )
+        .example("8"),
         field(
             "batch",
             Kind::Whole(1, 65_536),
-            "Maximum number of requests in a static batch, which runs to its end. The default is 1, or the batch of `load.static`.",
+            "Maximum number of requests in a static batch, which runs to its end. The default is \
+            1, or the batch of `load.static`.",
         )
         .example("8"),
     ],
@@ -79,7 +91,8 @@ pub(crate) static KEEP: Block = Block {
     fields: &[field(
         "logits",
         Kind::Bool,
-        "The logits of every step, as `logits/CASE/ROUND-SEQ.npy` in the run folder: float32, one row of vocabulary size per token.",
+        "The logits of every step, as `logits/CASE/ROUND-SEQ.npy` in the run folder: float32, one \
+        row of vocabulary size per token.",
     )
     .default("false")
     .example("true")],
@@ -255,7 +268,8 @@ fn on_disk(found: &str, review: &Review) -> Option<PathBuf> {
 
 /// The model, as an absolute path if it is a file. Reports a missing one.
 pub(crate) fn decode_model(draft: &Draft<'_>, review: &mut Review) -> Option<Vec<ModelShare>> {
-    const KINDS: &str = "A Hugging Face folder (config.json, safetensors, tokenizer.json), its name on the hub (`org/name`), a .gguf file, or `random:tiny`.";
+    const KINDS: &str = "A Hugging Face folder (config.json, safetensors, tokenizer.json), its \
+    name on the hub (`org/name`), a .gguf file, or `random:tiny`.";
     let Some(node) = draft.get("target.model") else {
         let mistake = Mistake::new(
             draft.key_span("target"),

@@ -16,42 +16,80 @@ use llmscen_core::mix::{EntryLoad, MixEntry};
 use std::collections::BTreeSet;
 
 pub(crate) static MIX: Block = Block {
-    doc: "Traffic classes that share one load. With `weight` each request is drawn from the seed, and `load` can have any shape; with `rate` or `stages` each entry has its own arrivals, and `load` has the rest. In a limit, `group=NAME` selects the requests of one entry; if its dataset has groups, they are `NAME/GROUP`. The requests of an entry do not depend on the others: each has its own seed, and `{{ seq }}` counts per entry; entries with the same dataset share its rows. In a matrix or `--set`, `mix.NAME.weight` is a path.",
+    doc: "Traffic classes that share one load. With `weight` each request is drawn \
+    from the seed, and `load` can have any shape; with `rate` or `stages` each entry \
+    has its own arrivals, and `load` has the rest. In a limit, `group=NAME` selects \
+    the requests of one entry; if its dataset has groups, they are `NAME/GROUP`. The \
+    requests of an entry do not depend on the others: each has its own seed, and `{{ \
+    seq }}` counts per entry; entries with the same dataset share its rows. In a \
+    matrix or `--set`, `mix.NAME.weight` is a path.",
     short: None,
     fields: &[
-        field("name", Kind::Leaf(&NAME), "Name of this traffic class; used as the `group` tag in results.")
-            .required()
-            .example("chat"),
+        field(
+            "name",
+            Kind::Leaf(&NAME),
+            "Name of this traffic class; used as the `group` tag in results.",
+        )
+        .required()
+        .example("chat"),
         field(
             "weight",
             Kind::Number(0.0, 1e9),
-            "Its share of the requests, relative to the sum of all weights. The default is 1, unless entries have arrivals.",
+            "Its share of the requests, relative to the sum of all weights. The default is 1, \
+            unless entries have arrivals.",
         )
         .example("3"),
         field(
             "rate",
             Kind::Leaf(&RATE),
-            "Arrival rate of this entry (open loop); then every entry needs a `rate` or `stages`, and `load` has no shape.",
+            "Arrival rate of this entry (open loop); then every entry needs a `rate` \
+            or `stages`, and `load` has no shape.",
         )
-        .example("5/s").rules(&[one_of(&ARRIVAL_KEYS, "arrivals here").help("Keep one of them.")]),
+        .example("5/s")
+        .rules(&[one_of(&ARRIVAL_KEYS, "arrivals here").help("Keep one of them.")]),
         field(
             "stages",
             Kind::List(&Kind::Block(&load::STAGE)),
             "Arrivals of this entry in stages with a `rate`; the entry ends with its last stage.",
         )
-        .example("[{ rate: 1/s -> 5/s, for: 1m }]").rules(&[one_of(&ARRIVAL_KEYS, "arrivals here").help("Keep one of them.")]),
+        .example("[{ rate: 1/s -> 5/s, for: 1m }]")
+        .rules(&[one_of(&ARRIVAL_KEYS, "arrivals here").help("Keep one of them.")]),
         field(
             "arrivals",
             Kind::Leaf(&ARRIVALS),
             "Arrival process of this entry; by default `load.arrivals`.",
         )
-        .example("{ gamma: 0.5 }").rules(&[requires(&["rate", "stages"]).reason("no arrivals here").help("With `weight`, `load.arrivals` is that of all entries.")]),
-        field("headers", Kind::Map(&Kind::Secret), "Further headers of its requests, such as the priority or the objective for a gateway; they override those of `target.headers`. An API key among them replaces that of the target.")
-            .example("{ x-priority: high }"),
-        field("slo", Kind::List(&Kind::Block(&slo::SLO)), "Objectives of this entry: as in `slo`, with the tag `group=NAME`.")
-            .example("[\"ttft.p95 < 200ms\"]"),
-        field("request", Kind::Over(&request::REQUEST), "Keys that override those of `request`.").example("{ max_tokens: 64 }"),
-        field("dataset", Kind::Block(&dataset::DATASET), "Replaces `dataset`.").example("{ kind: prompt, text: Hi }"),
+        .example("{ gamma: 0.5 }")
+        .rules(&[requires(&["rate", "stages"])
+            .reason("no arrivals here")
+            .help("With `weight`, `load.arrivals` is that of all entries.")]),
+        field(
+            "headers",
+            Kind::Map(&Kind::Secret),
+            "Further headers of its requests, such as the \
+        priority or the objective for a gateway; they override those of `target.headers`. An API \
+        key among them replaces that of the target.",
+        )
+        .example("{ x-priority: high }"),
+        field(
+            "slo",
+            Kind::List(&Kind::Block(&slo::SLO)),
+            "Objectives of this entry: as in `slo`, \
+        with the tag `group=NAME`.",
+        )
+        .example("[\"ttft.p95 < 200ms\"]"),
+        field(
+            "request",
+            Kind::Over(&request::REQUEST),
+            "Keys that override those of `request`.",
+        )
+        .example("{ max_tokens: 64 }"),
+        field(
+            "dataset",
+            Kind::Block(&dataset::DATASET),
+            "Replaces `dataset`.",
+        )
+        .example("{ kind: prompt, text: Hi }"),
     ],
 };
 
@@ -134,7 +172,10 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Vec<MixEn
     let before = review.count();
     if items.is_empty() {
         let mistake = Mistake::new(mix.value.at, "a mix without entries", "is empty");
-        review.push(mistake.help("For example `mix: [{ name: chat, weight: 3 }, { name: summarize }]`, or leave `mix` out."));
+        review.push(mistake.help(
+            "For example `mix: [{ name: chat, weight: 3 }, { name: summarize \
+        }]`, or leave `mix` out.",
+        ));
     }
     check_names(items, review);
     check_weights(items, review);
@@ -199,11 +240,10 @@ fn check_weights(items: &[Node], review: &mut Review) {
             };
             let mistake = Mistake::new(at, "a mix needs either weights or arrivals", label)
                 .also(with_arrivals.key_at, "arrivals here");
-            review.push(
-                mistake.help(
-                    "Give every entry a `rate` or `stages`, or every entry a `weight` and `load` the rate.",
-                ),
-            );
+            review.push(mistake.help(
+                "Give every entry a `rate` or `stages`, or every entry a `weight` \
+                    and `load` the rate.",
+            ));
         } else if let Some(node) = item
             .get("rate")
             .filter(|node| rate(node) == Some(Rate::Burst))

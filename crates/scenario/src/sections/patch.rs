@@ -5,7 +5,8 @@ use crate::sections::{dataset, load, mix, request, slo, target};
 
 /// The sections that a patch may change.
 pub(crate) static PATCH: Block = Block {
-    doc: "A part of a scenario that is merged into it: mappings are merged, lists are replaced, `null` removes a key. A key may be a path such as `target.server.args`.",
+    doc: "A part of a scenario that is merged into it: mappings are merged, lists are replaced, \
+    `null` removes a key. A key may be a path such as `target.server.args`.",
     short: None,
     fields: &[
         field(

@@ -60,9 +60,10 @@ fn check_values(node: &Node, subject: &Subject, review: &mut Review) {
                 format!("`{}` is not a case", entry.key),
                 "expected `path=value`",
             );
-            review.push(
-                mistake.help("Cases are identified by their matrix values: \"load.concurrency=16,request.max_tokens=128\"."),
-            );
+            review.push(mistake.help(
+                "Cases are identified by their matrix \
+                values: \"load.concurrency=16,request.max_tokens=128\".",
+            ));
         }
         read_value(&entry.value, subject, review);
     }

@@ -49,9 +49,15 @@ static PIN_KIND: Kind = Kind::Block(&PIN);
 pub(crate) const FIELD: Field = field(
     "pins",
     Kind::Map(&PIN_KIND),
-    "The files of datasets on the hub (`dataset.path: hub:org/name`) and of URLs: the name with its `subset`, `split` and `revision`, or the URL → commit and checksums. `plan` and `run` look up what is missing, and the stored plan has all of them, so that it reads the same bytes or stops with an error.",
+    "The files of datasets on the hub (`dataset.path: hub:org/name`) and of URLs: the \
+    name with its `subset`, `split` and `revision`, or the URL → commit and \
+    checksums. `plan` and `run` look up what is missing, and the stored plan has all \
+    of them, so that it reads the same bytes or stops with an error.",
 )
-.example("{ \"hub:org/name split=test\": { commit: 0123456789abcdef0123456789abcdef01234567, files: { test.jsonl: 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef } } }");
+.example(
+    "{ \"hub:org/name split=test\": { commit: 0123456789abcdef0123456789abcdef01234567, \
+files: { test.jsonl: 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef } } }",
+);
 
 /// The data that `dataset.path` names on the hub or by a URL. Reports keys that do not fit.
 pub(crate) fn decode(draft: &Draft<'_>, kind: &str, review: &mut Review) -> Option<RemoteData> {
@@ -123,8 +129,8 @@ pub(crate) fn decode(draft: &Draft<'_>, kind: &str, review: &mut Review) -> Opti
     })
 }
 
-/// Pins the data of the plan: by `pins` of the scenario, or else by looking them up. Returns all pins. Reports data that do not
-/// exist.
+/// Pins the data of the plan: by `pins` of the scenario, or else by looking them up. Returns all pins. Reports data
+/// that do not exist.
 pub(crate) fn pin(
     root: &Node,
     plan: &mut Plan,
@@ -294,7 +300,10 @@ fn pin_mistake(used: &RemoteUse, error: PinError) -> Mistake {
             let (message, help) = why.split_once("\n  ").unwrap_or((&why, ""));
             let mistake = Mistake::new(used.path, message, "cannot be looked up");
             match help {
-                "" => mistake.help("With HF_HUB_OFFLINE=1, data that were used before are read from the cache. HF_ENDPOINT sets a mirror."),
+                "" => mistake.help(
+                    "With HF_HUB_OFFLINE=1, data that were used before are read \
+                from the cache. HF_ENDPOINT sets a mirror.",
+                ),
                 help => mistake.help(help),
             }
         }

@@ -65,7 +65,8 @@ const BODY: Kind = Kind::Choice(
         ("none", "no bodies"),
         (
             "sample",
-            "per round of a case the first ten requests, twenty failed ones and twenty random ones",
+            "per round of a case the first ten requests, twenty failed ones and \
+            twenty random ones",
         ),
         ("failed", "every request that was sent and failed"),
         ("all", "every request that was sent"),
@@ -105,21 +106,40 @@ pub(crate) static REPORT: Block = Block {
         field("formats", Kind::List(&FORMAT), "Reports to write.")
             .default("[md, html, png, junit, csv, json]")
             .example("[md, junit]"),
-        field("dir", Kind::Text, "Folder of all runs, relative to the working directory.").default("reports").example("perf"),
-        field("store", Kind::List(&STORE), "Formats of the per-request records; requests.parquet is always written.")
-            .default("[parquet]")
-            .example("[parquet, sqlite]"),
+        field(
+            "dir",
+            Kind::Text,
+            "Folder of all runs, relative to the working directory.",
+        )
+        .default("reports")
+        .example("perf"),
+        field(
+            "store",
+            Kind::List(&STORE),
+            "Formats of the per-request records; requests.parquet is always written.",
+        )
+        .default("[parquet]")
+        .example("[parquet, sqlite]"),
         field(
             "bodies",
             BODY,
-            "Which request and response bodies to store in requests.db (secrets redacted, 1 MiB per body). They add `sqlite` to `store`.",
+            "Which request and response bodies to store in requests.db (secrets redacted, 1 MiB \
+            per body). They add `sqlite` to `store`.",
         )
         .default("none")
         .example("sample"),
-        field("compat", Kind::List(&PEER), "Also write the results in the formats of other tools, to compat/.")
-            .example("[vllm]"),
-        field("track", Kind::Block(&TRACK), "Experiment trackers to upload the run to.")
-            .example("{ mlflow: { url: http://127.0.0.1:5000 } }"),
+        field(
+            "compat",
+            Kind::List(&PEER),
+            "Also write the results in the formats of other tools, to compat/.",
+        )
+        .example("[vllm]"),
+        field(
+            "track",
+            Kind::Block(&TRACK),
+            "Experiment trackers to upload the run to.",
+        )
+        .example("{ mlflow: { url: http://127.0.0.1:5000 } }"),
     ],
 };
 
@@ -187,7 +207,9 @@ const FILES: Kind = Kind::Choice(
 );
 
 pub(crate) static TRACK: Block = Block {
-    doc: "Experiment trackers that receive parameters, metrics and files after the run. An unreachable tracker is reported and does not change the run; `llmscen report RUN_DIR --track` uploads it again.",
+    doc: "Experiment trackers that receive parameters, metrics and files after the \
+    run. An unreachable tracker is reported and does not change the run; `llmscen \
+    report RUN_DIR --track` uploads it again.",
     short: None,
     fields: &[
         field("mlflow", Kind::Block(&MLFLOW), "An MLflow server.")
@@ -202,22 +224,34 @@ pub(crate) static TRACK: Block = Block {
 };
 
 static MLFLOW: Block = Block {
-    doc: "An MLflow tracking server, with its REST API: one run, with a nested run per case if there are several.",
+    doc: "An MLflow tracking server, with its REST API: one run, with a nested run \
+    per case if there are several.",
     short: Some("url"),
     fields: &[
-        field("url", Kind::Text, "Its address.").required().example("\"${MLFLOW_TRACKING_URI}\""),
-        field("experiment", Kind::Text, "The experiment, which is created if it does not exist; the scenario's name by default.")
-            .example("serving/chat"),
-        field("token", Kind::Secret, "Sent as `Authorization: Bearer …`.").example("\"${MLFLOW_TRACKING_TOKEN}\""),
+        field("url", Kind::Text, "Its address.")
+            .required()
+            .example("\"${MLFLOW_TRACKING_URI}\""),
+        field(
+            "experiment",
+            Kind::Text,
+            "The experiment, which is created if it does not exist; \
+        the scenario's name by default.",
+        )
+        .example("serving/chat"),
+        field("token", Kind::Secret, "Sent as `Authorization: Bearer …`.")
+            .example("\"${MLFLOW_TRACKING_TOKEN}\""),
         field("username", Kind::Text, "User name for a login.").example("ci"),
         field("password", Kind::Secret, "Its password.").example("\"${MLFLOW_TRACKING_PASSWORD}\""),
         field("tags", Kind::Map(&Kind::Text), "Tags of every run.").example("{ team: infra }"),
-        field("files", FILES, "Files to upload.").default("reports").example("all"),
+        field("files", FILES, "Files to upload.")
+            .default("reports")
+            .example("all"),
     ],
 };
 
 static WANDB: Block = Block {
-    doc: "Weights & Biases, with its Python client and that client's login: one run for the whole and one per case, in one group.",
+    doc: "Weights & Biases, with its Python client and that client's login: one run \
+    for the whole and one per case, in one group.",
     short: Some("project"),
     fields: &[
         field("project", Kind::Text, "The project.")
@@ -326,8 +360,8 @@ mod tests {
 
     fn report(section: &str) -> Result<(Vec<Store>, Bodies), String> {
         let text = format!(
-            "version: 1\nname: t\ntarget: {{ url: simulator }}\ndataset: {{ kind: prompt, text: x }}\n\
-             load: {{ concurrency: 1, requests: 1 }}\n{section}"
+            "version: 1\nname: t\ntarget: {{ url: simulator }}\ndataset: {{ kind: \
+             prompt, text: x }}\nload: {{ concurrency: 1, requests: 1 }}\n{section}"
         );
         let loaded = load_with(&text, &[], &[]);
         loaded

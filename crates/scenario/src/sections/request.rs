@@ -32,72 +32,158 @@ const LIMIT: &str = "max_tokens";
 const MOST: i64 = u32::MAX as i64;
 
 pub(crate) static REQUEST: Block = Block {
-    doc: "The content of requests. The template has priority; the other fields are added where it omits them; `extra` overrides both.",
+    doc: "The content of requests. The template has priority; the other fields are \
+    added where it omits them; `extra` overrides both.",
     short: None,
     fields: &[
         field(
             "template",
             Kind::Template,
-            "The body: a JSON or YAML file, or the body itself, with `%m`, `%p` or `{{ … }}` in its texts.",
+            "The body: a JSON or YAML file, or the body itself, with `%m`, `%p` or \
+            `{{ … }}` in its texts.",
         )
         .example("templates/openai-chat.json")
-        .rules(&[
-            required_with(&["target.api"], &["custom"]).help("The body of a request: a JSON or YAML file, or the body itself.")
-        ]),
+        .rules(&[required_with(&["target.api"], &["custom"]).help(
+            "The body of a request: a JSON or \
+            YAML file, or the body itself.",
+        )]),
         field(
             "prompt",
             PROMPT,
-            "How the prompt is sent, by default as text. Token ids make the length of `kind: random` exact without a search for a text, and spare the server the tokenizer; other kinds need `dataset.tokenizer`.",
+            "How the prompt is sent, by default as text. Token ids make the length of `kind: \
+            random` exact without a search for a text, and spare the server the tokenizer; other \
+            kinds need `dataset.tokenizer`.",
         )
         .example("token_ids")
-        .rules(&[only_with(&["target.api"], &["openai-completions", "custom"])
-            .when("token_ids")
-            .reason("takes text only")
-            .beside("this protocol")
-            .help("Use `api: openai-completions`.")]),
-        field("stream", Kind::Bool, "Request a stream of text. Embeddings, rerank, speech and images have none.").default("true").example("false").rules(
-            &[
-                unused_with(&["target.api"], &WITHOUT_STREAM)
-                    .when("true")
-                    .reason("no text is generated")
-                    .beside("this protocol")
-                    .help("Remove it: the whole response is requested."),
-                unused_with(&["target.api"], &["local"])
-                    .when("false")
-                    .reason("every token is reported as it is generated")
-                    .beside("a local model")
-                    .help("Remove it."),
-            ],
-        ),
-        field("max_tokens", Kind::Leaf(&QUANTITY), "Maximum output tokens: a number or a distribution.").example("256"),
-        field("min_tokens", Kind::Whole(0, MOST), "Minimum number of output tokens.").example("16"),
-        field("temperature", Kind::Number(0.0, 100.0), "Sampling temperature; 0 is greedy.").example("0"),
+        .rules(&[
+            only_with(&["target.api"], &["openai-completions", "custom"])
+                .when("token_ids")
+                .reason("takes text only")
+                .beside("this protocol")
+                .help("Use `api: openai-completions`."),
+        ]),
+        field(
+            "stream",
+            Kind::Bool,
+            "Request a stream of text. Embeddings, rerank, speech and \
+        images have none.",
+        )
+        .default("true")
+        .example("false")
+        .rules(&[
+            unused_with(&["target.api"], &WITHOUT_STREAM)
+                .when("true")
+                .reason("no text is generated")
+                .beside("this protocol")
+                .help("Remove it: the whole response is requested."),
+            unused_with(&["target.api"], &["local"])
+                .when("false")
+                .reason("every token is reported as it is generated")
+                .beside("a local model")
+                .help("Remove it."),
+        ]),
+        field(
+            "max_tokens",
+            Kind::Leaf(&QUANTITY),
+            "Maximum output tokens: a number \
+        or a distribution.",
+        )
+        .example("256"),
+        field(
+            "min_tokens",
+            Kind::Whole(0, MOST),
+            "Minimum number of output tokens.",
+        )
+        .example("16"),
+        field(
+            "temperature",
+            Kind::Number(0.0, 100.0),
+            "Sampling temperature; 0 is greedy.",
+        )
+        .example("0"),
         field("top_p", Kind::Number(0.0, 1.0), "Nucleus sampling.").example("0.95"),
-        field("top_k", Kind::Whole(-1, MOST), "Sampling among the k most likely tokens; -1 for all.").example("50"),
-        field("min_p", Kind::Number(0.0, 1.0), "Minimum token probability relative to the most likely token (min-p).")
-            .example("0.05"),
-        field("frequency_penalty", Kind::Number(-2.0, 2.0), "Penalty by frequency.").example("0.5"),
-        field("presence_penalty", Kind::Number(-2.0, 2.0), "Penalty by presence.").example("0.5"),
-        field("repetition_penalty", Kind::Number(f64::MIN_POSITIVE, f64::INFINITY), "Penalty for repetition; 1 is none.")
-            .example("1.1"),
+        field(
+            "top_k",
+            Kind::Whole(-1, MOST),
+            "Sampling among the k most likely \
+        tokens; -1 for all.",
+        )
+        .example("50"),
+        field(
+            "min_p",
+            Kind::Number(0.0, 1.0),
+            "Minimum token probability relative to \
+        the most likely token (min-p).",
+        )
+        .example("0.05"),
+        field(
+            "frequency_penalty",
+            Kind::Number(-2.0, 2.0),
+            "Penalty by frequency.",
+        )
+        .example("0.5"),
+        field(
+            "presence_penalty",
+            Kind::Number(-2.0, 2.0),
+            "Penalty by presence.",
+        )
+        .example("0.5"),
+        field(
+            "repetition_penalty",
+            Kind::Number(f64::MIN_POSITIVE, f64::INFINITY),
+            "Penalty for \
+        repetition; 1 is none.",
+        )
+        .example("1.1"),
         field("stop", Kind::Leaf(&TEXTS), "Stop sequences.").example("[\"\\n\\n\"]"),
-        field("stop_token_ids", Kind::List(&Kind::Whole(0, MOST)), "Token ids that end the output.").example("[128001]"),
+        field(
+            "stop_token_ids",
+            Kind::List(&Kind::Whole(0, MOST)),
+            "Token ids that end the output.",
+        )
+        .example("[128001]"),
         field("n", Kind::Whole(1, 1024), "Choices per request.").example("2"),
-        field("logprobs", Kind::Leaf(&FLAG_OR_COUNT), "Request log-probabilities.").example("true"),
-        field("seed", Kind::Whole(i64::MIN, i64::MAX), "Sampling seed of the server.").example("7"),
-        field("ignore_eos", Kind::Bool, "Generate exactly `max_tokens`; ignore the end-of-sequence token.").example("true"),
-        field("keep", Kind::Block(&local::KEEP), "`api: local`: data to store for each request.")
-            .example("{ logits: true }")
-            .rules(&[only_with(&["target.api"], &["local"])
-                .reason("has no effect")
-                .beside("this is a server")
-                .help("Remove it, or write `api: local`.")]),
-        field("extra", Kind::Map(&Kind::Json), "Merged into the body last, overriding everything; `null` removes a key.")
-            .example("{ response_format: { type: json_object } }"),
+        field(
+            "logprobs",
+            Kind::Leaf(&FLAG_OR_COUNT),
+            "Request log-probabilities.",
+        )
+        .example("true"),
+        field(
+            "seed",
+            Kind::Whole(i64::MIN, i64::MAX),
+            "Sampling seed of the server.",
+        )
+        .example("7"),
+        field(
+            "ignore_eos",
+            Kind::Bool,
+            "Generate exactly `max_tokens`; ignore the \
+        end-of-sequence token.",
+        )
+        .example("true"),
+        field(
+            "keep",
+            Kind::Block(&local::KEEP),
+            "`api: local`: data to store for each request.",
+        )
+        .example("{ logits: true }")
+        .rules(&[only_with(&["target.api"], &["local"])
+            .reason("has no effect")
+            .beside("this is a server")
+            .help("Remove it, or write `api: local`.")]),
+        field(
+            "extra",
+            Kind::Map(&Kind::Json),
+            "Merged into the body last, overriding \
+        everything; `null` removes a key.",
+        )
+        .example("{ response_format: { type: json_object } }"),
         field(
             "extract",
             Kind::Block(&EXTRACT),
-            "`api: custom`: how responses are read, with JSONPaths (RFC 9535) into each event or into the whole response.",
+            "`api: custom`: how responses are read, with JSONPaths (RFC 9535) into each event or \
+            into the whole response.",
         )
         .example("{ text: \"$.choices[*].delta.content\", done: \"[DONE]\" }")
         .rules(&[
@@ -105,13 +191,16 @@ pub(crate) static REQUEST: Block = Block {
                 .reason("the protocol defines its responses")
                 .beside("this protocol")
                 .help("Remove it, or write `api: custom` and a template."),
-            required_with(&["target.api"], &["custom"])
-                .help("The path of the text in a response, for example `extract: { text: $.response }`."),
+            required_with(&["target.api"], &["custom"]).help(
+                "The path of the text in a response, for example `extract: { \
+                text: $.response }`.",
+            ),
         ]),
         field(
             "reasoning",
             Kind::Block(&REASONING),
-            "How reasoning in the text of an answer is recognized, if the server does not separate it.",
+            "How reasoning in the text of an answer is recognized, if the server does \
+            not separate it.",
         )
         .example("{ markers: [\"<plan>\", \"</plan>\"] }")
         .rules(&[unused_with(&["target.api"], &WITHOUT_STREAM)
@@ -121,29 +210,40 @@ pub(crate) static REQUEST: Block = Block {
         field("retry", Kind::Block(&RETRY), "Retries; none by default.")
             .example("{ on: [429, 503], max: 2 }")
             .rules(&[WITHOUT_LOCAL]),
-        field("cancel", Kind::Block(&CANCEL), "Users who cancel before the response is complete; none by default.")
-            .example("{ share: 5%, tokens: 20 }")
-            .rules(&[requires(&["request.cancel.after", "request.cancel.tokens"])
-                .help("For example `{ share: 5%, after: 2s }` or `{ share: 5%, tokens: 20 }`.")]),
-        field("expect", Kind::Block(&expect::EXPECT), "Checks of the answers; none by default.")
-            .example("{ contains: item.answer, repetition: \"< 30%\" }")
-            .rules(&[
-                requires(&[
-                    "request.expect.json_schema",
-                    "request.expect.regex",
-                    "request.expect.equals",
-                    "request.expect.contains",
-                    "request.expect.tool_call",
-                    "request.expect.length",
-                    "request.expect.repetition",
-                    "request.expect.language",
-                ])
-                .help("For example `{ contains: item.answer }` or `{ json_schema: schema.json }`."),
-                conflicts_with(&["target.api"], &WITHOUT_STREAM)
-                    .reason("nothing is generated")
-                    .beside("this protocol")
-                    .help("Remove it."),
-            ]),
+        field(
+            "cancel",
+            Kind::Block(&CANCEL),
+            "Users who cancel before the response \
+        is complete; none by default.",
+        )
+        .example("{ share: 5%, tokens: 20 }")
+        .rules(
+            &[requires(&["request.cancel.after", "request.cancel.tokens"])
+                .help("For example `{ share: 5%, after: 2s }` or `{ share: 5%, tokens: 20 }`.")],
+        ),
+        field(
+            "expect",
+            Kind::Block(&expect::EXPECT),
+            "Checks of the answers; none by default.",
+        )
+        .example("{ contains: item.answer, repetition: \"< 30%\" }")
+        .rules(&[
+            requires(&[
+                "request.expect.json_schema",
+                "request.expect.regex",
+                "request.expect.equals",
+                "request.expect.contains",
+                "request.expect.tool_call",
+                "request.expect.length",
+                "request.expect.repetition",
+                "request.expect.language",
+            ])
+            .help("For example `{ contains: item.answer }` or `{ json_schema: schema.json }`."),
+            conflicts_with(&["target.api"], &WITHOUT_STREAM)
+                .reason("nothing is generated")
+                .beside("this protocol")
+                .help("Remove it."),
+        ]),
     ],
 };
 
@@ -344,7 +444,8 @@ fn unsupported_field(api: Api, field: &str, at: Span) -> Mistake {
             format!("`{field}` cannot be used with `api: custom`"),
             "belongs in the template",
         );
-        let help = "Write it into `request.template`; only `max_tokens` is drawn, as `{{ case.max_tokens }}`.";
+        let help = "Write it into `request.template`; only `max_tokens` is drawn, as \
+        `{{ case.max_tokens }}`.";
         return mistake.help(help);
     }
     let known: Vec<&str> = FIELDS
@@ -423,24 +524,46 @@ static USAGE: Block = Block {
 };
 
 pub(crate) static EXTRACT: Block = Block {
-    doc: "How responses of `api: custom` are read: JSONPaths (RFC 9535) into each event of a stream, or into the whole response.",
+    doc: "How responses of `api: custom` are read: JSONPaths (RFC 9535) into each event of a \
+    stream, or into the whole response.",
     short: None,
     fields: &[
-        field("framing", FRAMING, "Framing of the body; from its `content-type` by default.").example("ndjson"),
-        field("text", Kind::Leaf(&PATHS), "Generated text: a path, or a list of them; all selected texts count. Text of a path with `reason` or `think` in it is reasoning.")
-            .required()
-            .example("$.choices[*].delta.content"),
-        field("choice", Kind::Leaf(&PATH), "Index of the choice that the texts belong to; a single choice by default.")
-            .example("$.choices[0].index"),
-        field("usage", Kind::Block(&USAGE), "Token counts.").example("{ output: $.usage.completion_tokens }"),
+        field(
+            "framing",
+            FRAMING,
+            "Framing of the body; from its `content-type` by default.",
+        )
+        .example("ndjson"),
+        field(
+            "text",
+            Kind::Leaf(&PATHS),
+            "Generated text: a path, or a list of them; all \
+        selected texts count. Text of a path with `reason` or `think` in it is reasoning.",
+        )
+        .required()
+        .example("$.choices[*].delta.content"),
+        field(
+            "choice",
+            Kind::Leaf(&PATH),
+            "Index of the choice that the texts belong to; a single choice by default.",
+        )
+        .example("$.choices[0].index"),
+        field("usage", Kind::Block(&USAGE), "Token counts.")
+            .example("{ output: $.usage.completion_tokens }"),
         field("finish", Kind::Leaf(&PATH), "Finish reason.").example("$.choices[0].finish_reason"),
         field("id", Kind::Leaf(&PATH), "Id of the response.").example("$.id"),
-        field("error", Kind::Leaf(&PATH), "An error with a successful status: the selected value is the server's message.")
-            .example("$.error.message"),
+        field(
+            "error",
+            Kind::Leaf(&PATH),
+            "An error with a successful status: the selected value \
+        is the server's message.",
+        )
+        .example("$.error.message"),
         field(
             "done",
             Kind::Leaf(&DONE),
-            "End marker of a stream: the data of its last event, `{ event: name }`, a JSONPath, or `{ path: …, equals: … }`; the end of the body by default.",
+            "End marker of a stream: the data of its last event, `{ event: name }`, a JSONPath, \
+            or `{ path: …, equals: … }`; the end of the body by default.",
         )
         .example("\"[DONE]\""),
     ],
@@ -474,24 +597,45 @@ fn decode_extract(draft: &Draft<'_>, api: Api) -> Option<Extract> {
 }
 
 pub(super) static RETRY: Block = Block {
-    doc: "Retry policy. A request is retried only before its first token; its latency and total timeout include all attempts.",
+    doc: "Retry policy. A request is retried only before its first token; its latency and total \
+    timeout include all attempts.",
     short: None,
     fields: &[
-        field("on", Kind::Leaf(&CAUSES), "Statuses and kinds of failure to retry.")
-            .default("[429, 503]")
-            .example("[429, 503, connect, timeout_connect]"),
+        field(
+            "on",
+            Kind::Leaf(&CAUSES),
+            "Statuses and kinds of failure to retry.",
+        )
+        .default("[429, 503]")
+        .example("[429, 503, connect, timeout_connect]"),
         field(
             "honor",
-            Kind::Choice(&[("retry-after", "As long as the `Retry-After` header of the response"), ("nothing", "`wait` alone")], &[]),
+            Kind::Choice(
+                &[
+                    (
+                        "retry-after",
+                        "As long as the `Retry-After` header of the response",
+                    ),
+                    ("nothing", "`wait` alone"),
+                ],
+                &[],
+            ),
             "Whether `Retry-After` replaces the wait.",
         )
         .default("retry-after")
         .example("nothing"),
-        field("max", Kind::Whole(1, 100), "Maximum number of attempts after the first.").default("2").example("5"),
+        field(
+            "max",
+            Kind::Whole(1, 100),
+            "Maximum number of attempts after the first.",
+        )
+        .default("2")
+        .example("5"),
         field(
             "wait",
             Kind::Leaf(&SPAN),
-            "Wait before the second attempt. It doubles with every further one; the actual wait is drawn from the seed, between half and all of it.",
+            "Wait before the second attempt. It doubles with every further one; the actual wait \
+            is drawn from the seed, between half and all of it.",
         )
         .default("1s")
         .example("250ms"),
@@ -499,19 +643,26 @@ pub(super) static RETRY: Block = Block {
 };
 
 static REASONING: Block = Block {
-    doc: "Reasoning between markers in the text of an answer. It counts as reasoning, and `expect` does not check it. Later turns leave it out unless `dataset.turns.keep_reasoning` includes it.",
+    doc: "Reasoning between markers in the text of an answer. It counts as reasoning, and \
+    `expect` does not check it. Later turns leave it out unless `dataset.turns.keep_reasoning` \
+    includes it.",
     short: None,
     fields: &[field(
         "markers",
         Kind::Leaf(&MARKERS),
-        "`auto` knows `<think>`, `<thinking>`, `<thought>`, `<reasoning>`, `<mm:think>`, `<seed:think>`, `[THINK]`, `<|START_THINKING|>`, `◁think▷` and the channels of Harmony. They count at the beginning of the answer. A closing marker alone ends reasoning that the chat template began. `none`: the whole text is the answer.",
+        "`auto` knows `<think>`, `<thinking>`, `<thought>`, `<reasoning>`, \
+        `<mm:think>`, `<seed:think>`, `[THINK]`, `<|START_THINKING|>`, `◁think▷` and \
+        the channels of Harmony. They count at the beginning of the answer. A closing \
+        marker alone ends reasoning that the chat template began. `none`: the whole \
+        text is the answer.",
     )
     .default("auto")
     .example("[\"<plan>\", \"</plan>\"]")],
 };
 
 pub(super) static CANCEL: Block = Block {
-    doc: "Client cancellations: the connection is closed mid-stream. Counted as `abandoned`, not as errors.",
+    doc: "Client cancellations: the connection is closed mid-stream. Counted as \
+    `abandoned`, not as errors.",
     short: None,
     fields: &[
         field(

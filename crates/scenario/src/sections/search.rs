@@ -74,35 +74,92 @@ static BOUND: Kind = Kind::Number(f64::MIN_POSITIVE, f64::INFINITY);
 const MOST: f64 = 4000.0;
 
 pub(crate) static SEARCH: Block = Block {
-    doc: "Finds the largest value of a field that meets all limits of `slo`. Each probe runs the scenario with one value. `load` defines the length of a probe; a closed loop has at least two requests per user, after two per user that are not counted; with a `rate` the time is that at the field's initial value, after a quarter of it that is not counted.",
+    doc: "Finds the largest value of a field that meets all limits of `slo`. Each \
+    probe runs the scenario with one value. `load` defines the length of a probe; a \
+    closed loop has at least two requests per user, after two per user that are not \
+    counted; with a `rate` the time is that at the field's initial value, after a \
+    quarter of it that is not counted.",
     short: None,
     fields: &[
-        field("vary", Kind::Text, "Path of the field that is varied; any number or rate.").required().example("load.concurrency"),
+        field(
+            "vary",
+            Kind::Text,
+            "Path of the field that is varied; any number or rate.",
+        )
+        .required()
+        .example("load.concurrency"),
         field(
             "range",
             Kind::List(&BOUND),
-            "Minimum and maximum value; of a rate, per second. The search starts at the field's initial value.",
+            "Minimum and maximum value; of a rate, per second. The search starts at \
+            the field's initial value.",
         )
         .required()
         .example("[1, 1024]"),
-        field("precision", Kind::Leaf(&SHARE), "Relative precision of the result.").default("5%").example("2%"),
-        field("confirm", Kind::Whole(0, 100), "Probes that confirm the result, the last one four times as long.")
-            .default("2")
-            .example("3"),
-        field("over", Kind::Matrix, "Candidates, such as arguments of the server: lists of values for any path, as in `matrix`; `variant: all` takes all variants. The best of their product is searched by successive halving: by capacity, or by the goal; per GPU if every candidate has `target.gpus`.")
-            .rules(&[requires(&["budget"]).help("Write what the probes of all candidates may cost: `budget: 60`, or a time such as `budget: 2h`.")])
-            .example("{ target.server.args.max_num_seqs: [64, 128, 256] }"),
-        field("budget", Kind::Leaf(&BUDGET), "What the probes of all candidates may cost in all: a number of probes, or their time without starts of servers and pauses. Each rung gets the same part; several groups of candidates, one per case of the matrix, share it equally.")
-            .rules(&[requires(&["over"]).help("Remove it, or list the candidates: `over: { target.server.args.max_num_seqs: [64, 128] }`.")])
-            .example("2h"),
-        field("keep", KEEP, "Candidates that go on from one rung to the next; those with overlapping intervals go on too, where the budget allows it.")
-            .defaults(Default::With("over", "half"))
-            .rules(&[requires(&["over"]).help("Remove it: without `over` there are no candidates.")])
-            .example("third"),
-        field("goal", GOAL, "What is searched for.").default("slo").example("goodput"),
-        field("drain", Kind::Leaf(&DURATION), "Pause between two probes, after the last request is complete.")
-            .default("5s")
-            .example("30s"),
+        field(
+            "precision",
+            Kind::Leaf(&SHARE),
+            "Relative precision of the result.",
+        )
+        .default("5%")
+        .example("2%"),
+        field(
+            "confirm",
+            Kind::Whole(0, 100),
+            "Probes that confirm the result, the \
+        last one four times as long.",
+        )
+        .default("2")
+        .example("3"),
+        field(
+            "over",
+            Kind::Matrix,
+            "Candidates, such as arguments of the server: \
+        lists of values for any path, as in `matrix`; `variant: all` takes all \
+        variants. The best of their product is searched by successive halving: by \
+        capacity, or by the goal; per GPU if every candidate has `target.gpus`.",
+        )
+        .rules(&[requires(&["budget"]).help(
+            "Write what the probes of all candidates may \
+            cost: `budget: 60`, or a time such as `budget: 2h`.",
+        )])
+        .example("{ target.server.args.max_num_seqs: [64, 128, 256] }"),
+        field(
+            "budget",
+            Kind::Leaf(&BUDGET),
+            "What the probes of all candidates may \
+        cost in all: a number of probes, or their time without starts of servers and \
+        pauses. Each rung gets the same part; several groups of candidates, one per \
+        case of the matrix, share it equally.",
+        )
+        .rules(&[requires(&["over"]).help(
+            "Remove it, or list the candidates: `over: { \
+            target.server.args.max_num_seqs: [64, 128] }`.",
+        )])
+        .example("2h"),
+        field(
+            "keep",
+            KEEP,
+            "Candidates that go on from one rung to the next; those with \
+        overlapping intervals go on too, where the budget allows it.",
+        )
+        .defaults(Default::With("over", "half"))
+        .rules(&[requires(&["over"]).help(
+            "Remove it: without `over` there are no \
+            candidates.",
+        )])
+        .example("third"),
+        field("goal", GOAL, "What is searched for.")
+            .default("slo")
+            .example("goodput"),
+        field(
+            "drain",
+            Kind::Leaf(&DURATION),
+            "Pause between two probes, after the \
+        last request is complete.",
+        )
+        .default("5s")
+        .example("30s"),
     ],
 };
 
@@ -316,7 +373,8 @@ fn check_candidates(root: &Node, review: &mut Review) {
             let mistake = Mistake::new(axis.key_at, message, "a candidate has one value of it");
             let at = matrix.value.entry(&axis.key).unwrap_or(matrix).key_at;
             review.push(mistake.also(at, "here").help(
-                "Keep it in `over` to find its best value, or in `matrix` to find the best candidate for each of its values.",
+                "Keep it in `over` to find its best value, or in `matrix` to find the best \
+                candidate for each of its values.",
             ));
         }
     }
@@ -333,13 +391,15 @@ pub(crate) fn check_server(root: &Node, review: &mut Review) {
         let message = format!("`{}` without a server that the run starts", axis.key);
         let mistake = Mistake::new(axis.key_at, message, "needs `target.server`");
         review.push(mistake.help(
-            "Add it, for example `target: { server: { preset: vllm } }`: each candidate is then started with its arguments.",
+            "Add it, for example `target: { server: { preset: vllm } }`: each candidate is then \
+            started with its arguments.",
         ));
         review.section.clear();
     }
 }
 
-/// The halving over `candidates` in each of `groups`; None without `over`, or where an error was reported. `loads`: of all cases.
+/// The halving over `candidates` in each of `groups`; None without `over`, or where an error was reported. `loads`:
+/// of all cases.
 pub(crate) fn decode_halving<'a>(
     root: &Node,
     candidates: usize,
@@ -384,7 +444,8 @@ pub(crate) fn decode_halving<'a>(
     let mistake = Mistake::new(entry.value.at, message, format!("{least} are the least"));
     let at = root.entry_at(sweep::OVER).map(|over| over.key_at);
     review.push(mistake.also_if(at, "the candidates").help(format!(
-        "Each of the {} rungs gets the same part. Write `budget: {example}` or more, or fewer candidates; ten probes per candidate are usually enough.",
+        "Each of the {} rungs gets the same part. Write `budget: {example}` or more, or fewer \
+        candidates; ten probes per candidate are usually enough.",
         rungs.len()
     )));
     None
@@ -458,8 +519,8 @@ fn initial_value(root: &Node, path: &str) -> Option<f64> {
     }
 }
 
-/// Reports limits that do not fit the search: none for its goal, and those that end a probe early, refer to another run, or are
-/// easier to meet with more load.
+/// Reports limits that do not fit the search: none for its goal, and those that end a probe early, refer to another
+/// run, or are easier to meet with more load.
 pub(crate) fn check_limits(root: &Node, cases: &[Case], review: &mut Review) {
     let Some(entry) = root.entry_at("search") else {
         return;
@@ -480,11 +541,13 @@ pub(crate) fn check_limits(root: &Node, cases: &[Case], review: &mut Review) {
         let (message, help) = match is_goodput {
             true => (
                 "a search for goodput without a `goodput(…)` limit",
-                "Define a good request in `slo`, for example `slo: [\"goodput(ttft < 500ms) >= 90%\"]`.",
+                "Define a good request in `slo`, for example `slo: [\"goodput(ttft < \
+                500ms) >= 90%\"]`.",
             ),
             false if checks().next().is_some() => (
                 "a search with limits on costs alone",
-                "A cost falls with the load. Add a limit that gets worse under load, for example `slo: [\"ttft.p95 < 500ms\"]`.",
+                "A cost falls with the load. Add a limit that gets worse under load, for example \
+                `slo: [\"ttft.p95 < 500ms\"]`.",
             ),
             false => (
                 "a search without limits",
@@ -497,7 +560,10 @@ pub(crate) fn check_limits(root: &Node, cases: &[Case], review: &mut Review) {
     if let Some(check) = checks().find(|check| !is_goodput && grows_with_load(check)) {
         let message = format!("`{}` in a search for the largest load", check.expr);
         let mistake = Mistake::new(slo_at, message, "throughput increases with the load");
-        review.push(mistake.help("Limit a metric that gets worse under load, such as `ttft.p95`, `tpot.p95` or `error_rate`."));
+        review.push(mistake.help(
+            "Limit a metric that gets worse under load, such as `ttft.p95`, \
+        `tpot.p95` or `error_rate`.",
+        ));
     }
     if checks().any(|check| check.abort.is_some()) {
         let mistake = Mistake::new(

@@ -58,11 +58,13 @@ const RESTART: Kind = Kind::Choice(
         ),
         (
             "variant",
-            "One start for each command and environment; it serves all rounds of its cases, one server after the other",
+            "One start for each command and environment; it serves all rounds of its cases, one \
+            server after the other",
         ),
         (
             "round",
-            "A start for each round, so that rounds include the variation between starts; the cases with the same server share it",
+            "A start for each round, so that rounds include the variation between starts; the \
+            cases with the same server share it",
         ),
         ("case", "A start for each round of each case"),
     ],
@@ -111,35 +113,82 @@ static STOP: Block = Block {
 };
 
 pub(crate) static SERVER: Block = Block {
-    doc: "The server under test, started before the first request and stopped at the end of the run, also after an error.",
+    doc: "The server under test, started before the first request and stopped at the end of the \
+    run, also after an error.",
     short: None,
     fields: &[
-        field("preset", PRESET, "A known server: its command, readiness and metrics endpoint, for `target.model` on the host and port of `target.url`. Where an objective is on cached tokens, `vllm` and `sglang` get the argument that adds these to replies. Other keys override it.")
-            .example("vllm"),
-        field("command", Kind::Leaf(&COMMAND), "The program and its arguments: text that is split like in a shell, or a list. No shell runs it.")
-            .example("\"vllm serve {{ target.model }} --port 8000\""),
-        field("args", Kind::Map(&Kind::Leaf(&ARGUMENT)), "Further arguments: `max_num_seqs: 64` is `--max-num-seqs 64`, `true` the flag alone, a list several values. A matrix may vary each.")
-            .example("{ max_num_seqs: 64, enforce_eager: true }"),
-        field("args_style", STYLE, "How names in `args` become flags; by default as the preset's engine wants them, else `kebab`. A name that starts with a dash is used unchanged.")
-            .example("snake"),
-        field("env", Kind::Map(&Kind::Secret), "Environment variables in addition to those of llmscen; never printed, never stored.")
-            .example("{ HF_TOKEN: \"${HF_TOKEN}\" }"),
-        field("cwd", Kind::File, "Its working directory; that of llmscen by default.").example("."),
-        field("ready", Kind::Block(&READY), "When it is ready.").defaults(Default::Empty).example("{ url: \"http://127.0.0.1:8000/health\" }"),
-        field("log", Kind::Text, "Log file in the run folder; a second start writes `server-2.log`.")
-            .default("server.log")
-            .example("vllm.log"),
-        field("restart", RESTART, "When it is started again. By default one start serves all rounds of the cases with the same command and environment.")
-            .default("variant")
-            .example("round"),
-        field("stop", Kind::Block(&STOP), "How it is stopped.").defaults(Default::Empty).example("{ grace: 30s }"),
+        field(
+            "preset",
+            PRESET,
+            "A known server: its command, readiness and metrics endpoint, for \
+        `target.model` on the host and port of `target.url`. Where an objective is on cached \
+        tokens, `vllm` and `sglang` get the argument that adds these to replies. Other keys \
+        override it.",
+        )
+        .example("vllm"),
+        field(
+            "command",
+            Kind::Leaf(&COMMAND),
+            "The program and its arguments: text that is split \
+        like in a shell, or a list. No shell runs it.",
+        )
+        .example("\"vllm serve {{ target.model }} --port 8000\""),
+        field(
+            "args",
+            Kind::Map(&Kind::Leaf(&ARGUMENT)),
+            "Further arguments: `max_num_seqs: 64` \
+        is `--max-num-seqs 64`, `true` the flag alone, a list several values. A matrix may vary \
+        each.",
+        )
+        .example("{ max_num_seqs: 64, enforce_eager: true }"),
+        field(
+            "args_style",
+            STYLE,
+            "How names in `args` become flags; by default as the preset's \
+        engine wants them, else `kebab`. A name that starts with a dash is used unchanged.",
+        )
+        .example("snake"),
+        field(
+            "env",
+            Kind::Map(&Kind::Secret),
+            "Environment variables in addition to those of \
+        llmscen; never printed, never stored.",
+        )
+        .example("{ HF_TOKEN: \"${HF_TOKEN}\" }"),
+        field(
+            "cwd",
+            Kind::File,
+            "Its working directory; that of llmscen by default.",
+        )
+        .example("."),
+        field("ready", Kind::Block(&READY), "When it is ready.")
+            .defaults(Default::Empty)
+            .example("{ url: \"http://127.0.0.1:8000/health\" }"),
+        field(
+            "log",
+            Kind::Text,
+            "Log file in the run folder; a second start writes `server-2.log`.",
+        )
+        .default("server.log")
+        .example("vllm.log"),
+        field(
+            "restart",
+            RESTART,
+            "When it is started again. By default one start serves all \
+        rounds of the cases with the same command and environment.",
+        )
+        .default("variant")
+        .example("round"),
+        field("stop", Kind::Block(&STOP), "How it is stopped.")
+            .defaults(Default::Empty)
+            .example("{ grace: 30s }"),
     ],
 };
 
 const SERVER_PATH: &str = "target.server";
 
-/// Converts values that a program receives to the text as written: all values of `env`, and numbers in `command` and `args`
-/// that would be formatted differently.
+/// Converts values that a program receives to the text as written: all values of `env`, and numbers in `command` and
+/// `args` that would be formatted differently.
 pub(crate) fn normalize(root: &mut Node, sources: &Sources) {
     normalize_tree(root, sources);
     patch_names::each_patch(root, |_, patch| normalize_tree(&mut patch.value, sources));
@@ -396,7 +445,8 @@ fn decode_ready(
                 "how is the server known to be ready?",
             );
             let help = format!(
-                "For example `ready: {{ url: \"{root}/health\" }}`, or `ready: {{ log: \"startup complete\" }}`; a `preset` has a default."
+                "For example `ready: {{ url: \"{root}/health\" }}`, or `ready: {{ log: \"startup \
+                complete\" }}`; a `preset` has a default."
             );
             review.push(mistake.help(help));
             None
@@ -595,7 +645,8 @@ static PRESETS: [Preset; 11] = [
         actions: SGLANG_ACTIONS,
         ..preset(
             "sglang",
-            "python3 -m sglang.launch_server --model-path MODEL --host HOST --port PORT --enable-metrics",
+            "python3 -m sglang.launch_server --model-path MODEL --host HOST --port \
+            PORT --enable-metrics",
             Some("/metrics"),
         )
     },
@@ -633,7 +684,8 @@ static PRESETS: [Preset; 11] = [
         style: "as_is",
         ..preset(
             "atom",
-            "python3 -m atom.entrypoints.openai_server --model MODEL --host HOST --server-port PORT",
+            "python3 -m atom.entrypoints.openai_server --model MODEL --host HOST \
+            --server-port PORT",
             Some("/metrics"),
         )
     },

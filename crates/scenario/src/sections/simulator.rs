@@ -14,7 +14,8 @@ use std::collections::BTreeSet;
 const MOST: i64 = u32::MAX as i64;
 
 pub(crate) static SIMULATOR: Block = Block {
-    doc: "The built-in server, a batching engine. A step takes alpha + beta × prefill tokens + gamma × decoding sequences + delta × context tokens.",
+    doc: "The built-in server, a batching engine. A step takes alpha + beta × prefill tokens + \
+    gamma × decoding sequences + delta × context tokens.",
     short: None,
     fields: &[
         field(
@@ -93,7 +94,10 @@ pub(crate) static SIMULATOR: Block = Block {
         field(
             "replicas",
             Kind::Whole(1, 1000),
-            "Number of engines behind the address, 1 if it is not set. Requests go to them in turn; one with the header `x-session-token` of an earlier response goes to the engine of that response. Responses of several engines have `x-inference-pod` and `x-session-token`.",
+            "Number of engines behind the address, 1 if it is not set. Requests go to \
+            them in turn; one with the header `x-session-token` of an earlier \
+            response goes to the engine of that response. Responses of several \
+            engines have `x-inference-pod` and `x-session-token`.",
         )
         .example("2"),
         field(
@@ -113,7 +117,8 @@ pub(crate) static SIMULATOR: Block = Block {
         field(
             "answers",
             Kind::Block(&ANSWERS),
-            "The text of the answers, to test `request.expect`; random words up to the limit of the request by default.",
+            "The text of the answers, to test `request.expect`; random words up to the limit of \
+            the request by default.",
         )
         .example("{ kind: echo, wrong: 5% }"),
     ],
@@ -129,7 +134,10 @@ static ANSWERS: Block = Block {
                 &[
                     ("words", "Random words up to the limit"),
                     ("echo", "The text of the last message, a token per word"),
-                    ("json", "A JSON object whose `answer` is the text of the last message"),
+                    (
+                        "json",
+                        "A JSON object whose `answer` is the text of the last message",
+                    ),
                 ],
                 &[],
             ),
@@ -140,7 +148,8 @@ static ANSWERS: Block = Block {
         field(
             "wrong",
             Kind::Leaf(&SHARE),
-            "Share of wrong answers, drawn from the seed: they repeat one word, and are one token shorter.",
+            "Share of wrong answers, drawn from the seed: they repeat one word, and \
+            are one token shorter.",
         )
         .default("0")
         .example("5%"),
@@ -277,8 +286,8 @@ pub(crate) fn expand_api(root: &mut Node) {
     }
 }
 
-/// Adds the block and the model of the built-in server. If a variable selected another server, as in `${LLM_URL:-simulator}`,
-/// the block is removed.
+/// Adds the block and the model of the built-in server. If a variable selected another server, as in
+/// `${LLM_URL:-simulator}`, the block is removed.
 pub(crate) fn add_block(root: &mut Node, swept: &BTreeSet<String>) {
     let url = root
         .get("target.url")

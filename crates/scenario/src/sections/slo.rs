@@ -45,16 +45,24 @@ const NO_DATA: Kind = Kind::Choice(
 );
 
 static ABORT: Block = Block {
-    doc: "Aborts the case as failed once the limit cannot be met any more, by a sequential test after every request. For quantiles and `max`, `goodput(…)` and shares of requests such as `error_rate`.",
+    doc: "Aborts the case as failed once the limit cannot be met any more, by a sequential test \
+    after every request. For quantiles and `max`, `goodput(…)` and shares of requests such as \
+    `error_rate`.",
     short: None,
     fields: &[
-        field("min_samples", Kind::Whole(1, 1_000_000_000), "Minimum number of requests before the limit is tested.")
-            .default("100")
-            .example("200"),
+        field(
+            "min_samples",
+            Kind::Whole(1, 1_000_000_000),
+            "Minimum number of \
+        requests before the limit is tested.",
+        )
+        .default("100")
+        .example("200"),
         field(
             "alpha",
             Kind::Number(1e-9, 0.5),
-            "Maximum probability that a case is aborted although its limit is met. The rounds of a case share it.",
+            "Maximum probability that a case is aborted although its limit is met. \
+            The rounds of a case share it.",
         )
         .default("0.01")
         .example("0.001"),
@@ -72,21 +80,70 @@ pub(crate) static SLO: Block = Block {
     doc: "An objective. A plain text is short for `{ expr: … }`.",
     short: Some("expr"),
     fields: &[
-        field("expr", Kind::Leaf(&EXPR), "metric[{tag=value}][.stat] op value unit, or goodput(limits) op percent, or finish{reason}.share op percent, or signal.stat op value unit, as in `server.waiting.max < 10`, or a metric of the server's page by its own name: `server[\"vllm:x\"].rate > 0`. The right side may be `1.10 * baseline`, `0.95 * reference`, or another case of the same run: `1.5 * case(variant=base)`, `2 * case(workload=chat).ttft.p50`.")
-            .required_unless("preset")
-            .example("ttft.p95 < 500ms"),
-        field("when", Kind::Map(&Kind::Json), "Only for cases with these matrix values, and `hardware.gpu` with the name of the GPUs of the target. A value may be a band (`64..256`, `>= 64`) or a pattern (`MI3*`). `load.stage: 2` is the second stage of a staged load, `all` the whole case; by default a limit applies to the case and to each of its stages.").example("{ load.concurrency: 64 }"),
-        field("confidence", Kind::Leaf(&CONFIDENCE), "Confidence level of the verdict; `point` compares the point estimate.")
-            .default("0.95")
-            .example("0.99"),
-        field("of", OF, "The requests that a quantile is computed from.").default("ok").example("scheduled"),
-        field("no_data", NO_DATA, "Verdict without data.").default("fail").example("inconclusive"),
-        field("abort", Kind::Block(&ABORT), "Abort the case once this limit cannot be met any more.").example("{ min_samples: 200 }"),
-        field("preset", Kind::Text, "Named limits instead of `expr`: `mlperf/…`, `reading/silent`, `reading/listening`, `reading/visual`, or one of `presets`. The other keys apply to each of them.")
-            .example("mlperf/llama2-70b-interactive"),
-        field("words_per_minute", Kind::Number(1.0, 10_000.0), "With a reading speed: words per minute, instead of the preset's 250, 450 or 700.")
-            .example("300"),
-        field("tokens_per_word", Kind::Number(0.1, 100.0), "With a reading speed: tokens per word, 1.5 by default.").example("1.3"),
+        field(
+            "expr",
+            Kind::Leaf(&EXPR),
+            "metric[{tag=value}][.stat] op value unit, or \
+        goodput(limits) op percent, or finish{reason}.share op percent, or signal.stat op value \
+        unit, as in `server.waiting.max < 10`, or a metric of the server's page by its own name: \
+        `server[\"vllm:x\"].rate > 0`. The right side may be `1.10 * baseline`, `0.95 * \
+        reference`, or another case of the same run: `1.5 * case(variant=base)`, `2 * \
+        case(workload=chat).ttft.p50`.",
+        )
+        .required_unless("preset")
+        .example("ttft.p95 < 500ms"),
+        field(
+            "when",
+            Kind::Map(&Kind::Json),
+            "Only for cases with these matrix values, and `hardware.gpu` with the \
+        name of the GPUs of the target. A value may be a band (`64..256`, `>= 64`) or \
+        a pattern (`MI3*`). `load.stage: 2` is the second stage of a staged load, \
+        `all` the whole case; by default a limit applies to the case and to each of \
+        its stages.",
+        )
+        .example("{ load.concurrency: 64 }"),
+        field(
+            "confidence",
+            Kind::Leaf(&CONFIDENCE),
+            "Confidence level of the verdict; `point` \
+        compares the point estimate.",
+        )
+        .default("0.95")
+        .example("0.99"),
+        field("of", OF, "The requests that a quantile is computed from.")
+            .default("ok")
+            .example("scheduled"),
+        field("no_data", NO_DATA, "Verdict without data.")
+            .default("fail")
+            .example("inconclusive"),
+        field(
+            "abort",
+            Kind::Block(&ABORT),
+            "Abort the case once this limit cannot be met any more.",
+        )
+        .example("{ min_samples: 200 }"),
+        field(
+            "preset",
+            Kind::Text,
+            "Named limits instead of `expr`: `mlperf/…`, \
+        `reading/silent`, `reading/listening`, `reading/visual`, or one of `presets`. The other \
+        keys apply to each of them.",
+        )
+        .example("mlperf/llama2-70b-interactive"),
+        field(
+            "words_per_minute",
+            Kind::Number(1.0, 10_000.0),
+            "With a reading speed: words per \
+        minute, instead of the preset's 250, 450 or 700.",
+        )
+        .example("300"),
+        field(
+            "tokens_per_word",
+            Kind::Number(0.1, 100.0),
+            "With a reading speed: tokens per \
+        word, 1.5 by default.",
+        )
+        .example("1.3"),
     ],
 };
 
@@ -173,7 +230,8 @@ fn check_abort(node: &Node, check: &Check, review: &mut Review) {
     } else {
         (
             "not a share of requests",
-            "It needs a quantile, `max`, `goodput(…)`, or a share of requests such as `error_rate`.",
+            "It needs a quantile, `max`, `goodput(…)`, or a share of requests such as \
+            `error_rate`.",
         )
     };
     let mistake = Mistake::new(entry.key_at, "this limit cannot fail before the end", label);

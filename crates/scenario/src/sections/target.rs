@@ -75,7 +75,8 @@ const API: Kind = Kind::Choice(
         ),
         (
             "local",
-            "A local model in `model`: a folder, a name on the hub, a `.gguf` file, or `random:tiny`",
+            "A local model in `model`: a folder, a name on the hub, a `.gguf` file, \
+            or `random:tiny`",
         ),
         (
             SIMULATOR,
@@ -89,11 +90,13 @@ const POOL: Kind = Kind::Choice(
     &[
         (
             "keep-alive",
-            "Connections are reused; those of a closed loop's users, or of a burst, are opened before the start",
+            "Connections are reused; those of a closed loop's users, or of a burst, \
+            are opened before the start",
         ),
         (
             "on-demand",
-            "Connections are reused, and opened when a request needs one: the first requests wait for theirs",
+            "Connections are reused, and opened when a request needs one: the first \
+            requests wait for theirs",
         ),
         ("per-request", "Every request opens a connection"),
     ],
@@ -128,14 +131,19 @@ static TIMEOUTS: Block = Block {
     doc: "Time limits of a request.",
     short: None,
     fields: &[
-        field("connect", Kind::Leaf(&SPAN), "From the start of a connection to its completion, including TLS.")
-            .default("10s")
-            .example("5s")
-            .rules(&[WITHOUT_LOCAL]),
+        field(
+            "connect",
+            Kind::Leaf(&SPAN),
+            "From the start of a connection to its completion, including TLS.",
+        )
+        .default("10s")
+        .example("5s")
+        .rules(&[WITHOUT_LOCAL]),
         field(
             "read",
             Kind::Leaf(&SPAN),
-            "The longest wait for the next byte, including those of the response head. Pauses of llmscen itself do not count.",
+            "The longest wait for the next byte, including those of the response head. Pauses of \
+            llmscen itself do not count.",
         )
         .default("120s")
         .example("60s")
@@ -143,11 +151,20 @@ static TIMEOUTS: Block = Block {
         field(
             "event",
             Kind::Leaf(&SPAN),
-            "The longest wait for the next event of a stream that has begun: content, a finish reason, or more counted tokens. Heartbeats, such as comments and pings, are none. The wait for the first content is limited by `read` and `total`. No limit by default.",
+            "The longest wait for the next event of a stream that has begun: content, \
+            a finish reason, or more counted tokens. Heartbeats, such as comments and \
+            pings, are none. The wait for the first content is limited by `read` and \
+            `total`. No limit by default.",
         )
         .example("30s")
         .rules(&[WITHOUT_LOCAL]),
-        field("total", Kind::Leaf(&SPAN), "From send to the end of the response.").default("600s").example("2m"),
+        field(
+            "total",
+            Kind::Leaf(&SPAN),
+            "From send to the end of the response.",
+        )
+        .default("600s")
+        .example("2m"),
     ],
 };
 
@@ -201,14 +218,23 @@ static HTTP: Block = Block {
         .default("auto")
         .example("2")
         .rules(&[WITHOUT_LOCAL]),
-        field("pool", POOL, "Whether connections are reused, and when they are opened. One that is idle for 60 s is closed.")
-            .default("keep-alive")
-            .example("per-request")
-            .rules(&[WITHOUT_LOCAL]),
-        field("compression", COMPRESSION, "Compression that requests accept. Compressed responses are always decoded.")
-            .default("none")
-            .example("gzip")
-            .rules(&[WITHOUT_LOCAL]),
+        field(
+            "pool",
+            POOL,
+            "Whether connections are reused, and when they are opened. One that \
+        is idle for 60 s is closed.",
+        )
+        .default("keep-alive")
+        .example("per-request")
+        .rules(&[WITHOUT_LOCAL]),
+        field(
+            "compression",
+            COMPRESSION,
+            "Compression that requests accept. Compressed responses are always decoded.",
+        )
+        .default("none")
+        .example("gzip")
+        .rules(&[WITHOUT_LOCAL]),
     ],
 };
 
@@ -230,7 +256,10 @@ const BALANCE: Kind = Kind::Choice(
 static URLS: Leaf = Leaf {
     expected: "a URL or a list of URLs",
     sweepable: true,
-    schema: || json!({ "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" }, "minItems": 1 }] }),
+    schema: || {
+        json!({ "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" },
+        "minItems": 1 }] })
+    },
     check: |node, review| {
         if matches!(&node.data, Data::List(items) if items.is_empty()) {
             let mistake = Mistake::new(node.at, "`url` is an empty list", "needs a URL");
@@ -254,7 +283,8 @@ const TAKEN: [&str; 7] = [
 ];
 
 static SESSION_TOKEN: Block = Block {
-    doc: "A token that a response names and the later turns of its session send back. The latest one counts.",
+    doc: "A token that a response names and the later turns of its session send back. \
+    The latest one counts.",
     short: None,
     fields: &[
         field("from", Kind::Text, "Response header.")
@@ -267,48 +297,227 @@ static SESSION_TOKEN: Block = Block {
 };
 
 pub(crate) static TARGET: Block = Block {
-    doc: "The server under test. Requests use the proxy in `HTTP_PROXY`, `HTTPS_PROXY` or `ALL_PROXY`, except for loopback addresses and the hosts in `NO_PROXY`.",
+    doc: "The server under test. Requests use the proxy in `HTTP_PROXY`, `HTTPS_PROXY` or \
+    `ALL_PROXY`, except for loopback addresses and the hosts in `NO_PROXY`.",
     short: None,
     fields: &[
-        field("api", API, "The protocol.").default("openai-chat").example("anthropic"),
+        field("api", API, "The protocol.")
+            .default("openai-chat")
+            .example("anthropic"),
         field(
             "url",
             Kind::Leaf(&URLS),
-            "The URL that requests are posted to, or a list of the URLs of several servers with the same model. A base URL (no path, `…/v1`; `…/api` with `ollama`, `…/api/v1` with `dashscope`) is completed with the path of `api`, and a note shows the result; any other path is used unchanged, and so is every URL with `custom`. `simulator` is the built-in server; `simulator/v1/messages` selects a path.",
+            "The URL that requests are posted to, or a list of the URLs of several servers with \
+            the same model. A base URL (no path, `…/v1`; `…/api` with `ollama`, `…/api/v1` with \
+            `dashscope`) is completed with the path of `api`, and a note shows the result; any \
+            other path is used unchanged, and so is every URL with `custom`. `simulator` is the \
+            built-in server; `simulator/v1/messages` selects a path.",
         )
         .required_unless("local")
-        .example("http://127.0.0.1:8000/v1/chat/completions").rules(&[WITHOUT_LOCAL, conflicts_with(&["target.api"], &["custom"]).when("simulator").message("`api: custom` needs a path at the simulator").reason("without a path, its protocol is unknown").beside("this URL has no path").help("For example `url: simulator/v1/chat/completions`.")]),
-        field("transport", TRANSPORT, "How requests are sent. By default `websocket` for a `ws://` or `wss://` URL and for `openai-realtime`, otherwise `http`. `openai-responses` has both.")
-            .example("websocket").rules(&[WITHOUT_LOCAL]),
-        field("balance", BALANCE, "How requests are distributed over several URLs; `round_robin` if it is not set. Retries use the URL of the request.")
-            .example("session").rules(&[WITHOUT_LOCAL]),
-        field("model", Kind::Leaf(&MODELS), "The model that requests name; several share the requests by weight.")
-            .example("qwen2.5"),
-        field("api_key", Kind::SecretOr(&API_KEY), "Sent as `Authorization: Bearer …`, or in the header of the API; never printed, never stored. A mapping names a command that prints it, for keys that expire.")
-            .example("\"${OPENAI_API_KEY}\"").rules(&[WITHOUT_LOCAL]),
-        field("aws", Kind::Block(&AWS), "Sign requests for a service of AWS (SigV4), with the credentials of the environment or of a profile.")
-            .example("{ service: bedrock, region: us-east-1 }").rules(&[WITHOUT_LOCAL, conflicts_with(&["target.api_key"], &[]).reason("signs each request").beside("this key would be sent without a signature").help("Remove one of them."), conflicts_with(&["target.url"], &["simulator*"]).reason("would not be checked").beside("this target is part of llmscen").help("Remove it.")]),
-        field("headers", Kind::Map(&Kind::Secret), "Further headers.").example("{ X-Team: infra }").rules(&[WITHOUT_LOCAL]),
-        field("request_id", Kind::Text, "Header with a unique id per request, which is also stored with the request, to join with the server's logs.")
-            .example("X-Request-Id").rules(&[WITHOUT_LOCAL]),
-        field("session_id", Kind::Text, "Header with an id per session, the same on all of its turns, for routers with session affinity. It depends on the plan and the number of the session alone.")
-            .example("X-Session-ID").rules(&[WITHOUT_LOCAL]),
-        field("session_token", Kind::Block(&SESSION_TOKEN), "A token of the server that the later turns of its session send back.")
-            .example("{ from: x-session-token, to: x-session-token }").rules(&[WITHOUT_LOCAL]),
-        field("keep_headers", Kind::List(&Kind::Text), "Response headers that are stored with each request, such as the name of the replica. A name with a hyphen is also a tag of limits: `ttft{x-inference-pod=a}.p95`. Headers with credentials cannot be kept.")
-            .example("[x-inference-pod]").rules(&[WITHOUT_LOCAL]),
-        field("timeouts", Kind::Block(&TIMEOUTS), "Time limits of a request.").defaults(Default::Empty).example("{ connect: 5s, total: 2m }"),
-        field("tls", Kind::Block(&TLS), "Certificates.").defaults(Default::Empty).example("{ ca: ca.pem }"),
-        field("http", Kind::Block(&HTTP), "HTTP options.").defaults(Default::Empty).example("{ version: 2 }"),
-        field("gpus", Kind::Whole(1, 1_000_000), "GPUs behind the target, for per-GPU figures.").example("8"),
-        field("cost", Kind::Leaf(&COST), "Price of the target, for the `cost_per_…` metrics: per hour, of all of it or per GPU.").example("2.50 USD/h per gpu"),
-        field("hardware", Kind::Block(&HARDWARE), "The GPUs: their name, and their peak performance for `mfu` and `mbu`.").example("{ parameters: 8B, weight_bytes: 16 GB, peak_flops: 989 TFLOPS, peak_bandwidth: 3.35 TB/s }"),
-        field("simulator", Kind::Block(&simulator::SIMULATOR), "The built-in server's parameters; only with `url: simulator`.")
-            .example("{ alpha: 2ms }").rules(&[WITHOUT_LOCAL, only_with(&["target.url"], &["simulator*"]).reason("describes a server that is not used").beside("this server is used").help("Remove it, or write `url: simulator`.")]),
-        field("ready", Kind::Block(&AWAITED), "Wait before the first request until a server that is already starting, or all of its workers, are ready.").example("{ url: /health, models: [llama], timeout: 30m }").rules(&[WITHOUT_LOCAL, conflicts_with(&["target.server"], &[]).reason("would be checked before the server starts").beside("this server is started by the run").help("Write `target.server.ready`."), conflicts_with(&["target.url"], &["simulator*"]).reason("is always ready").beside("this target is part of llmscen").help("Remove it.")]),
-        field("server", Kind::Block(&server::SERVER), "A server that the run starts and stops.").example("{ preset: vllm }").rules(&[WITHOUT_LOCAL, conflicts_with(&["target.url"], &["simulator*"]).reason("would not be used").beside("this target is part of llmscen").help("Remove it, or write its URL: `url: http://127.0.0.1:8000/…`."), requires(&["target.server.command", "target.server.preset"]).help("For example `command: vllm serve {{ target.model }} --port 8000`, or `preset: vllm`. Presets are `vllm`, `lmdeploy`, `sglang`, `llama-server`, `transformers`, `ollama` and `tgi`.")]),
-        field("metrics", Kind::OneOrMore(&telemetry::METRICS), "The server's own metrics, scraped during the run: its page, or a list with the pages of its workers.")
-            .example("http://127.0.0.1:8000/metrics").rules(&[WITHOUT_LOCAL]),
+        .example("http://127.0.0.1:8000/v1/chat/completions")
+        .rules(&[
+            WITHOUT_LOCAL,
+            conflicts_with(&["target.api"], &["custom"])
+                .when("simulator")
+                .message(
+                    "`api: custom` needs a path at the \
+            simulator",
+                )
+                .reason("without a path, its protocol is unknown")
+                .beside("this URL has no path")
+                .help("For example `url: simulator/v1/chat/completions`."),
+        ]),
+        field(
+            "transport",
+            TRANSPORT,
+            "How requests are sent. By default `websocket` for a \
+        `ws://` or `wss://` URL and for `openai-realtime`, otherwise `http`. `openai-responses` \
+        has both.",
+        )
+        .example("websocket")
+        .rules(&[WITHOUT_LOCAL]),
+        field(
+            "balance",
+            BALANCE,
+            "How requests are distributed over several URLs; `round_robin` \
+        if it is not set. Retries use the URL of the request.",
+        )
+        .example("session")
+        .rules(&[WITHOUT_LOCAL]),
+        field(
+            "model",
+            Kind::Leaf(&MODELS),
+            "The model that requests name; several \
+        share the requests by weight.",
+        )
+        .example("qwen2.5"),
+        field(
+            "api_key",
+            Kind::SecretOr(&API_KEY),
+            "Sent as `Authorization: Bearer \
+        …`, or in the header of the API; never printed, never stored. A mapping names \
+        a command that prints it, for keys that expire.",
+        )
+        .example("\"${OPENAI_API_KEY}\"")
+        .rules(&[WITHOUT_LOCAL]),
+        field(
+            "aws",
+            Kind::Block(&AWS),
+            "Sign requests for a service of AWS (SigV4), with the \
+        credentials of the environment or of a profile.",
+        )
+        .example("{ service: bedrock, region: us-east-1 }")
+        .rules(&[
+            WITHOUT_LOCAL,
+            conflicts_with(&["target.api_key"], &[])
+                .reason("signs each request")
+                .beside(
+                    "this key would be sent without a \
+                signature",
+                )
+                .help("Remove one of them."),
+            conflicts_with(&["target.url"], &["simulator*"])
+                .reason("would not be checked")
+                .beside("this target is part of llmscen")
+                .help("Remove it."),
+        ]),
+        field("headers", Kind::Map(&Kind::Secret), "Further headers.")
+            .example("{ X-Team: infra }")
+            .rules(&[WITHOUT_LOCAL]),
+        field(
+            "request_id",
+            Kind::Text,
+            "Header with a unique id per request, which is also \
+        stored with the request, to join with the server's logs.",
+        )
+        .example("X-Request-Id")
+        .rules(&[WITHOUT_LOCAL]),
+        field(
+            "session_id",
+            Kind::Text,
+            "Header with an id per session, the same on all of its \
+        turns, for routers with session affinity. It depends on the plan and the number of the \
+        session alone.",
+        )
+        .example("X-Session-ID")
+        .rules(&[WITHOUT_LOCAL]),
+        field(
+            "session_token",
+            Kind::Block(&SESSION_TOKEN),
+            "A token of the server \
+        that the later turns of its session send back.",
+        )
+        .example("{ from: x-session-token, to: x-session-token }")
+        .rules(&[WITHOUT_LOCAL]),
+        field(
+            "keep_headers",
+            Kind::List(&Kind::Text),
+            "Response headers that are stored with \
+        each request, such as the name of the replica. A name with a hyphen is also a tag of \
+        limits: `ttft{x-inference-pod=a}.p95`. Headers with credentials cannot be kept.",
+        )
+        .example("[x-inference-pod]")
+        .rules(&[WITHOUT_LOCAL]),
+        field(
+            "timeouts",
+            Kind::Block(&TIMEOUTS),
+            "Time limits of a request.",
+        )
+        .defaults(Default::Empty)
+        .example(
+            "{ connect: \
+            5s, total: 2m }",
+        ),
+        field("tls", Kind::Block(&TLS), "Certificates.")
+            .defaults(Default::Empty)
+            .example("{ ca: ca.pem }"),
+        field("http", Kind::Block(&HTTP), "HTTP options.")
+            .defaults(Default::Empty)
+            .example("{ version: 2 }"),
+        field(
+            "gpus",
+            Kind::Whole(1, 1_000_000),
+            "GPUs behind the target, for per-GPU \
+        figures.",
+        )
+        .example("8"),
+        field(
+            "cost",
+            Kind::Leaf(&COST),
+            "Price of the target, for the `cost_per_…` metrics: per \
+        hour, of all of it or per GPU.",
+        )
+        .example("2.50 USD/h per gpu"),
+        field(
+            "hardware",
+            Kind::Block(&HARDWARE),
+            "The GPUs: their name, and their peak \
+        performance for `mfu` and `mbu`.",
+        )
+        .example(
+            "{ parameters: 8B, weight_bytes: 16 GB, \
+        peak_flops: 989 TFLOPS, peak_bandwidth: 3.35 TB/s }",
+        ),
+        field(
+            "simulator",
+            Kind::Block(&simulator::SIMULATOR),
+            "The built-in server's \
+        parameters; only with `url: simulator`.",
+        )
+        .example("{ alpha: 2ms }")
+        .rules(&[
+            WITHOUT_LOCAL,
+            only_with(&["target.url"], &["simulator*"])
+                .reason("describes a server that is not used")
+                .beside("this server is used")
+                .help("Remove it, or write `url: simulator`."),
+        ]),
+        field(
+            "ready",
+            Kind::Block(&AWAITED),
+            "Wait before the first request until a \
+        server that is already starting, or all of its workers, are ready.",
+        )
+        .example("{ url: /health, models: [llama], timeout: 30m }")
+        .rules(&[
+            WITHOUT_LOCAL,
+            conflicts_with(&["target.server"], &[])
+                .reason("would be checked before the server starts")
+                .beside("this server is started by the run")
+                .help("Write `target.server.ready`."),
+            conflicts_with(&["target.url"], &["simulator*"])
+                .reason("is always ready")
+                .beside("this target is part of llmscen")
+                .help("Remove it."),
+        ]),
+        field(
+            "server",
+            Kind::Block(&server::SERVER),
+            "A server that the run starts and stops.",
+        )
+        .example("{ preset: vllm }")
+        .rules(&[
+            WITHOUT_LOCAL,
+            conflicts_with(&["target.url"], &["simulator*"])
+                .reason("would not be used")
+                .beside("this target is part of llmscen")
+                .help("Remove it, or write its URL: `url: http://127.0.0.1:8000/…`."),
+            requires(&["target.server.command", "target.server.preset"]).help(
+                "For example `command: vllm serve {{ target.model }} --port \
+            8000`, or `preset: vllm`. Presets are `vllm`, \
+            `lmdeploy`, `sglang`, `llama-server`, `transformers`, \
+            `ollama` and `tgi`.",
+            ),
+        ]),
+        field(
+            "metrics",
+            Kind::OneOrMore(&telemetry::METRICS),
+            "The server's own \
+        metrics, scraped during the run: its page, or a list with the pages of its \
+        workers.",
+        )
+        .example("http://127.0.0.1:8000/metrics")
+        .rules(&[WITHOUT_LOCAL]),
         local::FIELD,
     ],
 };
@@ -400,19 +609,25 @@ fn is_on_this_machine(place: &TargetLocation) -> bool {
 }
 
 static API_KEY: Block = Block {
-    doc: "A command that prints the key: before the first request, and again during the run. After HTTP 401 it is called at once.",
+    doc: "A command that prints the key: before the first request, and again during the run. \
+    After HTTP 401 it is called at once.",
     short: None,
     fields: &[
         field(
             "command",
             Kind::Leaf(&COMMAND),
-            "The program and its arguments: text that is split like in a shell, or a list. No shell runs it. Its output is the key, in one line; it may take 1 minute.",
+            "The program and its arguments: text that is split like in a shell, or a list. No \
+            shell runs it. Its output is the key, in one line; it may take 1 minute.",
         )
         .required()
         .example("gcloud auth print-access-token"),
-        field("every", Kind::Leaf(&SPAN), "Time from one call to the next.")
-            .default("30m")
-            .example("10m"),
+        field(
+            "every",
+            Kind::Leaf(&SPAN),
+            "Time from one call to the next.",
+        )
+        .default("30m")
+        .example("10m"),
     ],
 };
 
@@ -429,22 +644,30 @@ fn decode_api_key(draft: &Draft<'_>) -> Option<ApiKey> {
 }
 
 static AWS: Block = Block {
-    doc: "Signatures of AWS (SigV4). The keys come from `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN`, or from the shared credentials and config files. They are never printed and never stored.",
+    doc: "Signatures of AWS (SigV4). The keys come from `AWS_ACCESS_KEY_ID`, \
+    `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN`, or from the shared credentials and config \
+    files. They are never printed and never stored.",
     short: None,
     fields: &[
-        field("service", Kind::Leaf(&AWS_NAME), "The name of the service in signatures.")
-            .required()
-            .example("bedrock"),
+        field(
+            "service",
+            Kind::Leaf(&AWS_NAME),
+            "The name of the service in signatures.",
+        )
+        .required()
+        .example("bedrock"),
         field(
             "region",
             Kind::Leaf(&AWS_NAME),
-            "The region in signatures; by default that of the host name in `url`, else `AWS_REGION`, `AWS_DEFAULT_REGION`, or the region of the profile.",
+            "The region in signatures; by default that of the host name in `url`, else \
+            `AWS_REGION`, `AWS_DEFAULT_REGION`, or the region of the profile.",
         )
         .example("us-east-1"),
         field(
             "profile",
             Kind::Text,
-            "The profile of the shared files, also if the environment has keys; by default `AWS_PROFILE`, or `default`.",
+            "The profile of the shared files, also if the environment has keys; by default \
+            `AWS_PROFILE`, or `default`.",
         )
         .example("dev"),
     ],
@@ -559,21 +782,49 @@ fn check_signed_headers(draft: &Draft<'_>, review: &mut Review) {
 }
 
 static AWAITED: Block = Block {
-    doc: "When a server that the run does not start is ready: all conditions are checked once a second.",
+    doc: "When a server that the run does not start is ready: all conditions are \
+    checked once a second.",
     short: Some("url"),
     fields: &[
-        field("url", Kind::Leaf(&READY_URLS), "A GET of this URL, or of this path of each server of the target, returns a status from 200 to 299; several URLs are all required.")
-            .example("[/health, \"http://worker-2:8000/health\"]"),
-        field("models", Kind::List(&Kind::Text), "Models that `/v1/models` lists.").example("[llama-70b]"),
-        field("metrics", Kind::Whole(1, 10_000), "This many addresses of the hosts of `target.metrics` answer with the page of a worker, for example the pods behind one DNS name. A page that has only the series of a DCGM exporter does not count.").example("8"),
-        field("timeout", Kind::Leaf(&SPAN), "Maximum time; then the run ends and names what is not ready.").default("10m").example("30m"),
+        field(
+            "url",
+            Kind::Leaf(&READY_URLS),
+            "A GET of this URL, or of this path of each server \
+        of the target, returns a status from 200 to 299; several URLs are all required.",
+        )
+        .example("[/health, \"http://worker-2:8000/health\"]"),
+        field(
+            "models",
+            Kind::List(&Kind::Text),
+            "Models that `/v1/models` lists.",
+        )
+        .example("[llama-70b]"),
+        field(
+            "metrics",
+            Kind::Whole(1, 10_000),
+            "This many addresses of the hosts of \
+        `target.metrics` answer with the page of a worker, for example the pods behind one DNS \
+        name. A page that has only the series of a DCGM exporter does not count.",
+        )
+        .example("8"),
+        field(
+            "timeout",
+            Kind::Leaf(&SPAN),
+            "Maximum time; then the run ends and names what is \
+        not ready.",
+        )
+        .default("10m")
+        .example("30m"),
     ],
 };
 
 static READY_URLS: Leaf = Leaf {
     expected: "a URL, a path, or a list of them",
     sweepable: false,
-    schema: || json!({ "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" }, "minItems": 1 }] }),
+    schema: || {
+        json!({ "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" },
+        "minItems": 1 }] })
+    },
     check: |node, review| {
         let is_url = |item: &Node| {
             item.text().is_some_and(|text| {
@@ -802,7 +1053,13 @@ fn decode_url(draft: &Draft<'_>, node: &Node, api: Api, review: &mut Review) -> 
     }
     if (path.is_empty() || path == "/" || path.trim_end_matches('/') == "/v1") && !usual.is_empty()
     {
-        review.warn(at, format!("requests are posted to this URL unchanged; the usual path of `api: {api}` is {usual}"));
+        review.warn(
+            at,
+            format!(
+                "requests are posted to this URL unchanged; the usual path of \
+        `api: {api}` is {usual}"
+            ),
+        );
     }
     Some(url.to_owned())
 }
@@ -927,7 +1184,10 @@ fn decode_keep_headers(draft: &Draft<'_>, review: &mut Review) -> Vec<String> {
                 format!("the header `{name}` cannot be kept"),
                 "may contain credentials",
             );
-            review.push(mistake.help("Kept headers are stored and shown in reports. Keep a header that names the replica, such as `x-inference-pod`."));
+            review.push(mistake.help(
+                "Kept headers are stored and shown in reports. Keep a header \
+            that names the replica, such as `x-inference-pod`.",
+            ));
         }
         if names.contains(&name) {
             review.push(Mistake::new(
@@ -949,7 +1209,11 @@ fn decode_tls(draft: &Draft<'_>, review: &mut Review) -> Option<Tls> {
     let insecure = draft.flag("target.tls.insecure")?;
     if insecure && !review.sources.stored {
         let at = draft.key_span("target.tls.insecure");
-        review.warn(at, "`tls.insecure: true`: certificates of the target are not verified; any server can pose as it");
+        review.warn(
+            at,
+            "`tls.insecure: true`: certificates of the target are not \
+        verified; any server can pose as it",
+        );
     }
     Some(Tls {
         ca,
@@ -975,26 +1239,60 @@ const MODEL_SIZE: &[Rule] = &[
 ];
 
 pub(crate) static HARDWARE: Block = Block {
-    doc: "The name of the GPUs, for conditions; model size and peak hardware throughput, used to compute `mfu` and `mbu` (with `target.gpus`).",
+    doc: "The name of the GPUs, for conditions; model size and peak hardware throughput, used to \
+    compute `mfu` and `mbu` (with `target.gpus`).",
     short: None,
     fields: &[
-        field("gpu", Kind::Text, "Name of the GPUs, for conditions such as `when: { hardware.gpu: \"MI3*\" }`. By default the name of the GPUs of this machine, if the server runs on it.")
-            .example("\"${GPU:-none}\""),
-        field("parameters", Kind::Leaf(&PARAMETERS), "Active parameters per token; of a mixture of experts, without inactive ones.")
-            .required_unless("gpu")
-            .example("8B")
-            .rules(&[requires(&["target.gpus"]).help("`mfu` and `mbu` are shares of what all GPUs can do: set `target.gpus` to their number.")]),
-        field("weight_bytes", Kind::Leaf(&SIZE), "Bytes of weights per decoding step: parameters times bytes per parameter.")
-            .required_unless("gpu")
-            .example("16 GB"),
-        field("kv_bytes_per_token", Kind::Leaf(&SIZE), "Bytes of KV cache per context token: 2 × layers × KV heads × head size × bytes per value. Not part of `mbu` by default.")
-            .example("128 KiB"),
-        field("peak_flops", Kind::Leaf(&FLOPS), "Peak operations per second of one GPU, dense, in the dtype of the model; for `mfu`.")
-            .example("989 TFLOPS")
-            .rules(MODEL_SIZE),
-        field("peak_bandwidth", Kind::Leaf(&BANDWIDTH), "Peak memory bandwidth of one GPU, in bytes per second; for `mbu`.")
-            .example("3.35 TB/s")
-            .rules(MODEL_SIZE),
+        field(
+            "gpu",
+            Kind::Text,
+            "Name of the GPUs, for conditions such as `when: { hardware.gpu: \"MI3*\" \
+        }`. By default the name of the GPUs of this machine, if the server runs on it.",
+        )
+        .example("\"${GPU:-none}\""),
+        field(
+            "parameters",
+            Kind::Leaf(&PARAMETERS),
+            "Active parameters per token; of a mixture \
+        of experts, without inactive ones.",
+        )
+        .required_unless("gpu")
+        .example("8B")
+        .rules(&[requires(&["target.gpus"]).help(
+            "`mfu` and `mbu` are shares of what all GPUs \
+            can do: set `target.gpus` to their number.",
+        )]),
+        field(
+            "weight_bytes",
+            Kind::Leaf(&SIZE),
+            "Bytes of weights per decoding step: parameters \
+        times bytes per parameter.",
+        )
+        .required_unless("gpu")
+        .example("16 GB"),
+        field(
+            "kv_bytes_per_token",
+            Kind::Leaf(&SIZE),
+            "Bytes of KV cache per context token: 2 × \
+        layers × KV heads × head size × bytes per value. Not part of `mbu` by default.",
+        )
+        .example("128 KiB"),
+        field(
+            "peak_flops",
+            Kind::Leaf(&FLOPS),
+            "Peak operations per second of one GPU, dense, in \
+        the dtype of the model; for `mfu`.",
+        )
+        .example("989 TFLOPS")
+        .rules(MODEL_SIZE),
+        field(
+            "peak_bandwidth",
+            Kind::Leaf(&BANDWIDTH),
+            "Peak memory bandwidth of one GPU, in \
+        bytes per second; for `mbu`.",
+        )
+        .example("3.35 TB/s")
+        .rules(MODEL_SIZE),
     ],
 };
 

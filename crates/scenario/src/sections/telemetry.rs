@@ -45,24 +45,32 @@ pub(crate) static TELEMETRY: Block = Block {
         field(
             "interval",
             Kind::Leaf(&INTERVAL),
-            "Time between two samples, at least 100ms. `off` samples only `target.metrics`, which has its own interval.",
+            "Time between two samples, at least 100ms. `off` samples only \
+            `target.metrics`, which has its own interval.",
         )
         .default("1s")
         .example("500ms"),
         field(
             "gpu",
             Kind::Leaf(&SWITCH),
-            "Sample the GPUs of this host, with NVIDIA's library or AMD's command. If there are none, a run with `target.gpus` or an objective that needs them notes that once.",
+            "Sample the GPUs of this host, with NVIDIA's library or AMD's command. If there are \
+            none, a run with `target.gpus` or an objective that needs them notes that once.",
         )
         .default("true")
         .example("false"),
-        field("host", Kind::Leaf(&SWITCH), "Sample CPU, memory, network and disks of llmscen, the managed server, and the host.")
-            .default("true")
-            .example("false"),
+        field(
+            "host",
+            Kind::Leaf(&SWITCH),
+            "Sample CPU, memory, network and disks of \
+        llmscen, the managed server, and the host.",
+        )
+        .default("true")
+        .example("false"),
         field(
             "dcgm",
             Kind::Leaf(&ADDRESS),
-            "The URL of a DCGM exporter, if the GPUs are in another host; those of this host are not sampled then.",
+            "The URL of a DCGM exporter, if the GPUs are in another host; those of \
+            this host are not sampled then.",
         )
         .example("http://gpu-node:9400/metrics"),
     ],
@@ -131,7 +139,8 @@ const SHORTEST: Nanos = Nanos::from_millis(10);
 const ONE_SOURCE: &str = "Write two items of the list: one for the page, one for the query.";
 
 pub(crate) static METRICS: Block = Block {
-    doc: "The server's metrics, as Prometheus text, scraped during the run. A plain text is the `url`. A list has the pages of several workers, and queries of a Prometheus server.",
+    doc: "The server's metrics, as Prometheus text, scraped during the run. A plain text is the \
+    `url`. A list has the pages of several workers, and queries of a Prometheus server.",
     short: Some("url"),
     fields: &[
         field(
@@ -158,7 +167,8 @@ pub(crate) static METRICS: Block = Block {
         field(
             "gpus",
             Kind::Whole(0, 1_000_000),
-            "GPUs of all workers behind this page, which are added. All pages of a role need it if one has it; `0` is a page without workers, such as that of a DCGM exporter.",
+            "GPUs of all workers behind this page, which are added. All pages of a role need it \
+            if one has it; `0` is a page without workers, such as that of a DCGM exporter.",
         )
         .example("4")
         .rules(&[conflicts_with(&["prometheus"], &[])
@@ -170,7 +180,11 @@ pub(crate) static METRICS: Block = Block {
             Kind::Choice(
                 &[
                     ("one", "The host is one worker; the default."),
-                    ("all", "Every address of the host is a worker with a page of its own: the pods behind one DNS name. They are looked up before each round."),
+                    (
+                        "all",
+                        "Every address of the host is a worker with a page of its own: the \
+                    pods behind one DNS name. They are looked up before each round.",
+                    ),
                 ],
                 &[],
             ),
@@ -184,30 +198,47 @@ pub(crate) static METRICS: Block = Block {
         field(
             "prometheus",
             Kind::Text,
-            "In place of `url`: the URL of a Prometheus server, whose `query` is evaluated over each round.",
+            "In place of `url`: the URL of a Prometheus server, whose `query` is \
+            evaluated over each round.",
         )
         .example("http://prometheus:9090")
         .rules(&[
             one_of(&["url", "prometheus"], "a Prometheus server").help(ONE_SOURCE),
-            requires(&["query"]).help("For example `query: sum(rate(vllm:prompt_tokens_total[30s]))`."),
+            requires(&["query"]).help(
+                "For example `query: \
+            sum(rate(vllm:prompt_tokens_total[30s]))`.",
+            ),
         ]),
         field(
             "query",
             Kind::Text,
-            "The query, in PromQL. It is evaluated once before the first request, which shows errors.",
+            "The query, in PromQL. It is evaluated once before the first request, \
+            which shows errors.",
         )
         .example("sum(rate(vllm:prompt_tokens_total[30s]))")
         .rules(&[
             requires(&["prometheus"]).help("For example `prometheus: http://prometheus:9090`."),
-            requires(&["name"]).help("For example `name: prompt_rate`, for `server[\"prompt_rate\"].mean > 1000`."),
+            requires(&["name"]).help(
+                "For example `name: prompt_rate`, for \
+            `server[\"prompt_rate\"].mean > 1000`.",
+            ),
         ]),
-        field("name", Kind::Leaf(&QUERY_NAME), "Name of the values of the query, in limits and in `telemetry.parquet`.")
-            .example("prompt_rate")
-            .rules(&[requires(&["query"]).help("The name is that of a query; the series of a page have their own names.")]),
+        field(
+            "name",
+            Kind::Leaf(&QUERY_NAME),
+            "Name of the values of the query, in \
+        limits and in `telemetry.parquet`.",
+        )
+        .example("prompt_rate")
+        .rules(&[requires(&["query"]).help(
+            "The name is that of a query; the \
+            series of a page have their own names.",
+        )]),
         field(
             "interval",
             Kind::Leaf(&SPAN),
-            "Scrape interval, which all pages share; also the scrape timeout, up to 5 s. Of a query, the time between two values.",
+            "Scrape interval, which all pages share; also the scrape timeout, up to 5 s. Of a \
+            query, the time between two values.",
         )
         .default("1s")
         .example("500ms"),
@@ -358,7 +389,10 @@ fn report_missing_gpus(sources: &[(&Node, MetricsSource)], review: &mut Review) 
         let message = format!("only some of the {pages} have `gpus`");
         let mistake = Mistake::new(item.at, message, "without `gpus`")
             .also(with_gpus.at, "with `gpus`")
-            .help("Write `gpus` on each of them: the GPUs of the workers behind it, or 0 for a page without workers, such as that of a DCGM exporter.");
+            .help(
+                "Write `gpus` on each of them: the GPUs of the workers behind it, or 0 for a \
+            page without workers, such as that of a DCGM exporter.",
+            );
         review.push(mistake);
     }
 }
@@ -384,7 +418,10 @@ fn contradiction(
                 let message = "the pages have different intervals";
                 Mistake::new(at(item, "interval"), message, "another interval")
                     .also(at(other_item, "interval"), "the first one")
-                    .help("All pages are read at the same time, so that their values can be added: give each the same `interval`.")
+                    .help(
+                        "All pages are read at the same time, so that their values can be \
+                    added: give each the same `interval`.",
+                    )
             })
         }
         (MetricsKind::Query { name, .. }, MetricsKind::Query { name: first, .. }) => {
@@ -399,8 +436,8 @@ fn contradiction(
     }
 }
 
-/// The GPUs of the target: those in the scenario, else those of its pages if each has them. Reports more GPUs of the pages than
-/// the target has, and a different sum.
+/// The GPUs of the target: those in the scenario, else those of its pages if each has them. Reports more GPUs of the
+/// pages than the target has, and a different sum.
 pub(crate) fn decode_gpus(
     draft: &Draft<'_>,
     sources: &[MetricsSource],
@@ -434,8 +471,8 @@ mod tests {
 
     fn telemetry(section: &str) -> Result<TelemetrySpec, String> {
         let text = format!(
-            "version: 1\nname: t\ntarget: {{ url: simulator }}\ndataset: {{ kind: prompt, text: x }}\n\
-             load: {{ concurrency: 1, requests: 1 }}\n{section}"
+            "version: 1\nname: t\ntarget: {{ url: simulator }}\ndataset: {{ kind: \
+             prompt, text: x }}\nload: {{ concurrency: 1, requests: 1 }}\n{section}"
         );
         let loaded = load_with(&text, &[], &[]);
         let plan = loaded.map_err(|faults| faults.render(false, 120))?.plan;
@@ -516,8 +553,8 @@ mod tests {
 
     fn metrics(section: &str) -> (Option<Scrape>, String) {
         let text = format!(
-            "version: 1\nname: t\ntarget: {{ url: simulator{section} }}\ndataset: {{ kind: prompt, text: x }}\n\
-             load: {{ concurrency: 1, requests: 1 }}\n"
+            "version: 1\nname: t\ntarget: {{ url: simulator{section} }}\ndataset: {{ \
+             kind: prompt, text: x }}\nload: {{ concurrency: 1, requests: 1 }}\n"
         );
         let plan = load_with(&text, &[("TOKEN", "s3cret")], &[]).unwrap().plan;
         assert!(!plan.resolved.contains("s3cret"));
@@ -567,8 +604,9 @@ mod tests {
     fn a_list_has_pages_with_roles_and_queries() {
         let target = |list: &str, gpus: &str| {
             let text = format!(
-                "version: 1\nname: t\ntarget: {{ url: 'http://h/v1/chat/completions', model: m{gpus}, metrics: [{list}] }}\n\
-                 dataset: {{ kind: prompt, text: x }}\nload: {{ concurrency: 1, requests: 1 }}\n"
+                "version: 1\nname: t\ntarget: {{ url: 'http://h/v1/chat/completions', model: \
+                 m{gpus}, metrics: [{list}] }}\ndataset: {{ kind: prompt, text: x }}\nload: {{ \
+                 concurrency: 1, requests: 1 }}\n"
             );
             let plan = load_with(&text, &[], &[])
                 .unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)))
@@ -581,8 +619,9 @@ mod tests {
             );
             plan.cases[0].target.clone()
         };
-        let list = "'http://a/m', { url: 'http://b/m', role: decode, gpus: 8, addresses: all }, \
-                    { prometheus: 'http://p:9090', query: up, name: rate, role: prefill, interval: 5s }";
+        let list = "'http://a/m', { url: 'http://b/m', role: decode, gpus: 8, \
+                    addresses: all }, { prometheus: 'http://p:9090', query: up, name: \
+                    rate, role: prefill, interval: 5s }";
         let all = target(list, "");
         let found: Vec<_> = all
             .metrics
@@ -612,7 +651,8 @@ mod tests {
         assert_eq!(all.roles(), BTreeSet::from(["decode"]));
         assert_eq!(all.gpus_of_role(Some("decode")), Some(8));
         assert_eq!(all.gpus, None, "the first page has no GPUs");
-        let two = "{ url: 'http://a/m', role: prefill, gpus: 4 }, { url: 'http://b/m', role: decode, gpus: 8 }";
+        let two = "{ url: 'http://a/m', role: prefill, gpus: 4 }, { url: \
+        'http://b/m', role: decode, gpus: 8 }";
         assert_eq!(target(two, "").gpus, Some(12));
         assert_eq!(target(two, ", gpus: 12").gpus, Some(12));
         let exporter = format!("{two}, {{ url: 'http://b:9400/m', role: decode, gpus: 0 }}");

@@ -267,7 +267,8 @@ fn layout_errors_are_explained_once() {
 
 #[test]
 fn windows_line_ends_and_byte_order_marks_are_ignored() {
-    let text = "version: 1\nname: t\ntarget:\n  url: simulator\ndataset: openqa\nload: { concurrency: 8, requests: 100 }\n";
+    let text = "version: 1\nname: t\ntarget:\n  url: simulator\ndataset: openqa\nload: { \
+    concurrency: 8, requests: 100 }\n";
     let plan = |text: &str| load_with(text, &[], &[]).unwrap().plan;
     assert_eq!(plan(&text.replace('\n', "\r\n")), plan(text));
     assert_eq!(plan(&format!("\u{feff}{text}")), plan(text));
@@ -299,13 +300,16 @@ fn unset_variable_is_one_error_with_all_its_places() {
         text.contains("Used in 4 places: line 4, line 5, line 6, line 7."),
         "{text}"
     );
-    let swept = "version: 1\nname: t\nvars: { url: \"${NOPE}\" }\ntarget: { url: \"{{ vars.url }}\", model: \"{{ vars.url }}\" }\ndataset: openqa\nload: { requests: 9 }\nmatrix: { load.concurrency: [1, 2, 3] }\n";
+    let swept = "version: 1\nname: t\nvars: { url: \"${NOPE}\" }\ntarget: { url: \"{{ vars.url \
+    }}\", model: \"{{ vars.url }}\" }\ndataset: openqa\nload: { requests: 9 }\nmatrix: { \
+    load.concurrency: [1, 2, 3] }\n";
     assert_eq!(load_with(swept, &[], &[]).unwrap_err().len(), 1);
 }
 
 #[test]
 fn a_bracket_too_many_is_found_where_it_is() {
-    let text = "{\"version\": 1,\n \"target\": {\"url\": \"simulator\"}},\n \"load\": {\"requests\": 5, \"concurrency\": 1}\n}\n";
+    let text = "{\"version\": 1,\n \"target\": {\"url\": \"simulator\"}},\n \"load\": \
+    {\"requests\": 5, \"concurrency\": 1}\n}\n";
     let loaded = crate::load(&crate::Input {
         path: "j.json".as_ref(),
         text: Some(text.to_owned()),

@@ -5,7 +5,8 @@ use llmscen_core::check::relative::{ReferenceKind, ReferenceValue};
 use llmscen_core::check::{Check, Confidence};
 use llmscen_core::plan::Plan;
 
-const BASE: &str = "version: 1\nname: t\ntarget: {url: simulator}\ndataset: openqa\nload: {concurrency: 8, requests: 400}\n";
+const BASE: &str = "version: 1\nname: t\ntarget: {url: simulator}\ndataset: openqa\nload: \
+{concurrency: 8, requests: 400}\n";
 
 fn exprs(plan: &Plan) -> Vec<String> {
     plan.cases[0]
@@ -24,13 +25,14 @@ fn known(check: &Check) -> ReferenceValue {
 fn baseline() -> String {
     let case = |users: u32, p95: f64| {
         format!(
-            "{{\"id\": \"concurrency={users}\", \"labels\": {{\"load.concurrency\": {users}}}, \"rounds\": 1, \"scheduled\": 400, \"ok\": 400, \"metrics\": {{\
-             \"ttft.p95\": {{\"value\": {p95}, \"n\": 400, \"low\": [9, 8, null], \"high\": [11, 12, 13]}}, \"ttft.max\": {{\"value\": 30, \"n\": 400}}}}}}"
+            "{{\"id\": \"concurrency={users}\", \"labels\": {{\"load.concurrency\": \
+             {users}}}, \"rounds\": 1, \"scheduled\": 400, \"ok\": 400, \"metrics\": \
+             {{\"ttft.p95\": {{\"value\": {p95}, \"n\": 400, \"low\": [9, 8, null], \"high\": \
+             [11, 12, 13]}}, \"ttft.max\": {{\"value\": 30, \"n\": 400}}}}}}"
         )
     };
     format!(
-        "{{\"schema\": \"llmscen/baseline/1\", \"name\": \"t\", \"run_id\": \"r\", \"started_at\": \"\", \"tool_version\": \"\", \"plan_id\": \"p\", \"seed\": 1, \
-         \"machine\": \"\", \"plan\": {{\"target.api\": \"openai-completions\"}}, \"confidences\": [0.9, 0.95, 0.99], \"cases\": [{}, {}]}}",
+        "{{\"schema\": \"llmscen/baseline/1\", \"name\": \"t\", \"run_id\": \"r\", \"started_at\": \"\", \"tool_version\": \"\", \"plan_id\": \"p\", \"seed\": 1, \"machine\": \"\", \"plan\": {{\"target.api\": \"openai-completions\"}}, \"confidences\": [0.9, 0.95, 0.99], \"cases\": [{}, {}]}}",
         case(1, 10.0),
         case(8, 10.5)
     )
@@ -47,7 +49,9 @@ fn folder_with(scenario: &str) -> (tempfile::TempDir, std::path::PathBuf) {
 #[test]
 fn each_case_is_compared_with_its_counterpart() {
     let text = BASE.replace("concurrency: 8, ", "")
-        + "matrix: {load.concurrency: [1, 8]}\nbaseline: b.json\nslo: [ttft.p95 <= 1.10 * baseline, {expr: ttft.p95 <= baseline, confidence: 0.92}, {expr: ttft.max <= 2 * baseline, confidence: point}]\n";
+        + "matrix: {load.concurrency: [1, 8]}\nbaseline: b.json\nslo: [ttft.p95 <= 1.10 * \
+        baseline, {expr: ttft.p95 <= baseline, confidence: 0.92}, {expr: ttft.max <= 2 * \
+        baseline, confidence: point}]\n";
     let (folder, path) = folder_with(&text);
     let loaded = load_file(&path).unwrap();
     let checks: Vec<&[Check]> = loaded
@@ -139,9 +143,11 @@ fn missing_baseline_must_be_declared() {
 #[test]
 fn references_are_found_by_matrix_values_and_may_be_uncertain() {
     let text = BASE.replace("concurrency: 8, ", "")
-        + "matrix: {load.concurrency: [1, 16], request.max_tokens: [8, 9]}\n\
-           reference: {output_tps: {load.concurrency=1: 420, \"load.concurrency=16\": {value: 3100, sd: 10}, \"load.concurrency=16,request.max_tokens=9\": {value: 3000, low: 2900, high: 3050}}, ttft.p95: 0.5s, error_rate: 1%}\n\
-           slo: [output_tps >= 0.95 * reference, ttft.p95 < reference, error_rate <= 2 * reference]\n";
+        + "matrix: {load.concurrency: [1, 16], request.max_tokens: [8, 9]}\nreference: \
+           {output_tps: {load.concurrency=1: 420, \"load.concurrency=16\": {value: 3100, sd: \
+           10}, \"load.concurrency=16,request.max_tokens=9\": {value: 3000, low: 2900, high: \
+           3050}}, ttft.p95: 0.5s, error_rate: 1%}\nslo: [output_tps >= 0.95 * reference, \
+           ttft.p95 < reference, error_rate <= 2 * reference]\n";
     let plan = plan(&text);
     let values: Vec<(f64, f64, f64)> = plan
         .cases
@@ -178,7 +184,8 @@ fn stages_have_their_own_counterparts() {
     let text = BASE.replace(
         "concurrency: 8, requests: 400",
         "stages: [{concurrency: 2, for: 5s}, {concurrency: 4, for: 5s}]",
-    ) + "reference: {output_tps: {load.stage=1: 100, load.stage=2: 200, load.stage=all: 150}}\nslo: [output_tps >= 0.5 * reference]\n";
+    ) + "reference: {output_tps: {load.stage=1: 100, load.stage=2: 200, load.stage=all: \
+    150}}\nslo: [output_tps >= 0.5 * reference]\n";
     let plan = plan(&text);
     assert_eq!(
         plan.cases[0]
@@ -253,14 +260,16 @@ fn presets_expand_to_their_limits() {
 fn presets_append_limits_to_those_of_the_base_file() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
-    let own = "presets: {own/chat: [ttft.p95 < 500ms, {expr: tpot.p95 < 40ms, confidence: 0.9}], own/errors: [error_rate < 1%]}\n";
+    let own = "presets: {own/chat: [ttft.p95 < 500ms, {expr: tpot.p95 < 40ms, confidence: 0.9}], \
+    own/errors: [error_rate < 1%]}\n";
     write(
         "base.yaml",
         &format!("{BASE}{own}slo: [{{preset: own/chat}}]\n"),
     );
     write(
         "top.yaml",
-        "extends: base.yaml\npresets: {own/errors: [error_rate < 2%]}\nslo: [{preset: own/chat, of: scheduled}, {preset: own/errors}, e2e.p50 < 9s]\n",
+        "extends: base.yaml\npresets: {own/errors: [error_rate < 2%]}\nslo: [{preset: own/chat, \
+        of: scheduled}, {preset: own/errors}, e2e.p50 < 9s]\n",
     );
     write("plain.yaml", "extends: base.yaml\nslo: [e2e.p50 < 9s]\n");
     let read = |name: &str| load_file(&folder.path().join(name)).unwrap().plan;

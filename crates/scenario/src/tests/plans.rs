@@ -92,7 +92,8 @@ fn simulator_url_may_have_a_path_and_come_from_a_variable() {
     );
     let either = "{url: \"${LLM_URL:-simulator}\", model: m, simulator: {alpha: 1ms}}";
     assert!(
-        matches!(case_of(either, &[]).location, TargetLocation::Simulator { server, .. } if server.alpha == Nanos::from_millis(1))
+        matches!(case_of(either, &[]).location, TargetLocation::Simulator { server,
+            .. } if server.alpha == Nanos::from_millis(1))
     );
     let real = case_of(either, &[("LLM_URL", "http://h/v1/chat/completions")]);
     assert_eq!(
@@ -151,7 +152,9 @@ fn warning_shows_the_usual_path_of_the_protocol() {
 
 #[test]
 fn extract_is_decoded() {
-    let request = "{template: {q: '%p'}, extract: {framing: ndjson, text: [$.a, \"$['b']\"], choice: $.i, usage: {prompt: $.p, output: $.o, reasoning: $.r, cached: $.c}, finish: $.f, id: $.id, error: $.e, done: {path: $.done, equals: true}}}";
+    let request = "{template: {q: '%p'}, extract: {framing: ndjson, text: [$.a, \"$['b']\"], \
+    choice: $.i, usage: {prompt: $.p, output: $.o, reasoning: $.r, cached: $.c}, finish: $.f, id: \
+    $.id, error: $.e, done: {path: $.done, equals: true}}}";
     let text = |text: &str| Some(text.to_owned());
     let extract = Extract {
         framing: Some(Framing::Ndjson),
@@ -304,8 +307,9 @@ fn the_rows_of_a_log_may_be_deltas() {
 #[test]
 fn dataset_options_are_decoded() {
     let spec = dataset(
-        "{kind: trace, path: builtin, strict: true, cache_bust: true, columns: {prompt: a.b}, tokenizer: Qwen/Qwen2.5-7B, \
-         trace: {layout: burstgpt, start: 5s, end: 1m, model_mapping: {a: b}, match_output_length: true}}",
+        "{kind: trace, path: builtin, strict: true, cache_bust: true, columns: {prompt: a.b}, \
+         tokenizer: Qwen/Qwen2.5-7B, trace: {layout: burstgpt, start: 5s, end: 1m, model_mapping: \
+         {a: b}, match_output_length: true}}",
     );
     let trace = TraceSpec {
         layout: Layout::Burstgpt,
@@ -358,7 +362,8 @@ fn dataset_options_are_decoded() {
     );
     let logged = |request: &str| {
         let text = format!(
-            "version: 1\nname: t\ntarget: {{ url: simulator }}\ndataset: {{ kind: trace, path: builtin }}\n{request}load: {{ trace: {{}} }}\n"
+            "version: 1\nname: t\ntarget: {{ url: simulator }}\ndataset: {{ kind: trace, path: \
+            builtin }}\n{request}load: {{ trace: {{}} }}\n"
         );
         match plan(&text).cases[0].dataset.source.clone() {
             Source::Trace(trace) => trace.ignores_output,
@@ -497,7 +502,8 @@ fn replay_uses_the_arrivals_of_the_dataset_or_of_a_file() {
 fn stages_and_batches_are_decoded() {
     let of = |load: &str| case("{url: simulator}", "{}", "openqa", load).load;
     let open = of(
-        "{stages: [{rate: 0/s -> 8/s, for: 9s}, {rate: {sine: {mean: 60/m, amplitude: 1/s, period: 3s}}, for: 1s}], arrivals: constant, requests: 7}",
+        "{stages: [{rate: 0/s -> 8/s, for: 9s}, {rate: {sine: {mean: 60/m, amplitude: 1/s, \
+        period: 3s}}, for: 1s}], arrivals: constant, requests: 7}",
     );
     let ramp = RateStage {
         rate: RateProfile::Ramp { from: 0.0, to: 8.0 },

@@ -71,7 +71,8 @@ fn loaded(text: &str, env: &[(&str, &str)]) -> Result<Loaded, Faults> {
 
 fn scenario(dataset: &str, more: &str) -> String {
     format!(
-        "version: 1\nname: t\ntarget: {{url: simulator}}\ndataset: {{kind: rows, {dataset}}}\nload: {{concurrency: 1, requests: 1}}\n{more}"
+        "version: 1\nname: t\ntarget: {{url: simulator}}\ndataset: {{kind: rows, \
+        {dataset}}}\nload: {{concurrency: 1, requests: 1}}\n{more}"
     )
 }
 
@@ -118,7 +119,9 @@ fn the_plan_pins_what_the_hub_has() {
 
 #[test]
 fn the_entries_of_a_mix_are_pinned() {
-    let text = "version: 1\nname: t\ntarget: {url: simulator}\nload: {concurrency: 1, requests: 1}\nmix:\n- {name: a, dataset: {kind: rows, path: hub:org/qa/x}}\n- {name: b, dataset: {kind: rows, path: hub:org/qa/x}}\n";
+    let text = "version: 1\nname: t\ntarget: {url: simulator}\nload: {concurrency: 1, requests: \
+    1}\nmix:\n- {name: a, dataset: {kind: rows, path: hub:org/qa/x}}\n- {name: b, dataset: {kind: \
+    rows, path: hub:org/qa/x}}\n";
     let plan = loaded(text, &[]).unwrap().plan;
     let pinned = |entry: &llmscen_core::mix::MixEntry| {
         let data = entry.dataset.remote.as_ref().unwrap();

@@ -118,8 +118,8 @@ fn rows_of_only_select_the_cells_of_their_variant() {
 #[test]
 fn rows_of_names_alone_list_the_pairs_that_are_tested() {
     let plan = plan(&format!(
-        "{FLEET}matrix:\n  load.concurrency: [16, 32]\n  only: [{{ variant: base, workload: chat }}, {{ variant: mtp3, \
-         workload: long, load.concurrency: 32 }}]\n"
+        "{FLEET}matrix:\n  load.concurrency: [16, 32]\n  only: [{{ variant: base, workload: chat \
+         }}, {{ variant: mtp3, workload: long, load.concurrency: 32 }}]\n"
     ));
     assert_eq!(
         ids(&plan),
@@ -197,9 +197,11 @@ fn secrets_of_a_variant_are_not_stored() {
 
 #[test]
 fn a_variant_may_change_the_target_that_other_keys_refer_to() {
-    let text = "version: 1\nname: t\ntarget: { url: 'http://h/v1/chat/completions', server: { command: 'serve {{ target.model }}', ready: { log: up } } }\n\
-                dataset: { kind: prompt, text: x }\nload: { concurrency: 1, requests: 1 }\n\
-                variants: { a: { target.model: one }, b: { target: { model: two, url: 'http://i/v1/chat/completions' } } }\n";
+    let text = "version: 1\nname: t\ntarget: { url: 'http://h/v1/chat/completions', server: { \
+                command: 'serve {{ target.model }}', ready: { log: up } } }\ndataset: { kind: \
+                prompt, text: x }\nload: { concurrency: 1, requests: 1 }\nvariants: { a: { \
+                target.model: one }, b: { target: { model: two, url: \
+                'http://i/v1/chat/completions' } } }\n";
     let plan = plan(text);
     let facts: Vec<_> = plan
         .cases

@@ -9,7 +9,10 @@ use serde_json::json;
 pub(crate) static COMMAND: Leaf = Leaf {
     expected: "a command, or a list of its words",
     sweepable: true,
-    schema: || json!({ "anyOf": [{ "type": "string" }, { "type": "array", "minItems": 1, "items": { "type": ["string", "number"] } }] }),
+    schema: || {
+        json!({ "anyOf": [{ "type": "string" }, { "type": "array", "minItems": 1,
+        "items": { "type": ["string", "number"] } }] })
+    },
     check: check_command,
 };
 
@@ -40,7 +43,10 @@ fn check_command(node: &Node, review: &mut Review) {
                 "this command cannot be split into words",
                 "a quote is not closed",
             );
-            review.push(mistake.help("It is split like in a shell, but no shell runs it; a list of words needs no quotes."));
+            review.push(mistake.help(
+                "It is split like in a shell, but no shell runs it; a list \
+            of words needs no quotes.",
+            ));
         }
         _ if command(node).is_none() => {
             expect(
@@ -79,11 +85,12 @@ fn word(node: &Node) -> Option<String> {
     }
 }
 
-/// The style of arguments that are settings of the simulator: `max_num_seqs: 64` is `--set target.simulator.max_num_seqs=64`.
+/// The style of arguments that are settings of the simulator: `max_num_seqs: 64` is `--set
+/// target.simulator.max_num_seqs=64`.
 pub(crate) const SIMULATOR_SETTING: &str = "setting";
 
-/// The flag and its values: `max_num_seqs: 64` is `--max-num-seqs 64`, `true` the flag alone, `false` nothing. A name with a
-/// leading dash is used unchanged; a single letter gets one dash.
+/// The flag and its values: `max_num_seqs: 64` is `--max-num-seqs 64`, `true` the flag alone, `false` nothing. A name
+/// with a leading dash is used unchanged; a single letter gets one dash.
 pub(crate) fn argument(entry: &Entry, style: &str) -> Vec<String> {
     let Some(Some(values)) = values(&entry.value) else {
         return Vec::new();

@@ -16,7 +16,8 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 const LENGTH_EXPECTED: &str = "a number of tokens, or a distribution of it";
-const LENGTH_EXAMPLES: &str = "256, `{ uniform: [64, 256] }`, `{ normal: { mean: 128, sd: 32 } }`, `lognormal` likewise, `{ from: item.output_tokens }`";
+const LENGTH_EXAMPLES: &str = "256, `{ uniform: [64, 256] }`, `{ normal: { mean: 128, sd: 32 } \
+}`, `lognormal` likewise, `{ from: item.output_tokens }`";
 const TIME_EXPECTED: &str = "a duration, or a distribution of it";
 const TIME_EXAMPLES: &str = "`2s`, `{ uniform: [1s, 3s] }` or `{ exponential: 2s }`";
 
@@ -334,10 +335,12 @@ fn takes(family: &str, measure: Measure) -> String {
         ("exponential", false) => "a number of tokens above 0",
         ("exponential", true) => "a duration above zero",
         ("gamma", false) => {
-            "a mean and a coefficient of variation (standard deviation divided by mean), both above 0"
+            "a mean and a coefficient of variation (standard deviation divided by \
+            mean), both above 0"
         }
         ("gamma", true) => {
-            "a duration above zero and a coefficient of variation (standard deviation divided by mean) above 0"
+            "a duration above zero and a coefficient of variation (standard deviation \
+            divided by mean) above 0"
         }
         ("pareto", false) => "a minimum and a tail index, both above 0",
         ("pareto", true) => "a duration above zero and a tail index above 0",
@@ -455,8 +458,8 @@ fn file(
     Some(rows.into_iter().map(row).collect())
 }
 
-/// A distribution or a table of pairs with the rows of its files in place of their names, so that the stored plan is complete. None
-/// without a file.
+/// A distribution or a table of pairs with the rows of its files in place of their names, so that the stored plan is
+/// complete. None without a file.
 pub(crate) fn inline_files(node: &Node, leaf: &Leaf, review: &mut Review) -> Option<Value> {
     if std::ptr::eq(leaf, &PAIRS) {
         node.entry(FILE)?;
@@ -515,8 +518,9 @@ fn inline_distribution(node: &Node, measure: Measure, review: &mut Review) -> Op
     Some(inlined)
 }
 
-/// The distinct rows of some columns of a CSV file, with their counts, in ascending order. A column without a name is the only one of
-/// the file, or that at the same position if the file has as many columns as are read. Reports what is invalid.
+/// The distinct rows of some columns of a CSV file, with their counts, in ascending order. A column without a name is
+/// the only one of the file, or that at the same position if the file has as many columns as are read. Reports what
+/// is invalid.
 fn read_columns(
     named: &Node,
     columns: &[Option<&Node>],
@@ -643,9 +647,10 @@ fn read_columns(
         let mistake = Mistake::new(named.at, format!("`{shown}` {message}"), label);
         review.push(match counts.is_empty() {
             true => mistake,
-            false => {
-                mistake.help("Round the values, take a sample of the rows, or write a `histogram`.")
-            }
+            false => mistake.help(
+                "Round the values, take a sample of the rows, or write a \
+                `histogram`.",
+            ),
         });
         return None;
     }
@@ -697,7 +702,9 @@ fn rows(text: &str, file: usize) -> impl Iterator<Item = (Span, csv::StringRecor
 }
 
 const PAIRS_EXPECTED: &str = "a table of prompt and output lengths";
-const PAIRS_EXAMPLES: &str = "`{ pairs: [[100, 20], [4000, 300]] }`, `{ pairs: [[100, 20, 3], [4000, 300, 1]] }` with weights, or `{ file: pairs.csv, input: ContextTokens, output: GeneratedTokens }`";
+const PAIRS_EXAMPLES: &str = "`{ pairs: [[100, 20], [4000, 300]] }`, `{ pairs: [[100, 20, 3], \
+[4000, 300, 1]] }` with weights, or `{ file: pairs.csv, input: ContextTokens, output: \
+GeneratedTokens }`";
 
 /// Pairs of prompt and output lengths.
 pub(crate) static PAIRS: Leaf = Leaf {
@@ -734,7 +741,8 @@ pub(crate) fn pairs(node: &Node, review: &mut Review) -> Option<Weighted<(u64, u
             };
             let bad = only.value.items().iter().find(|item| row(item).is_none());
             if let Some(bad) = bad {
-                let message = "a pair is `[input, output]` or `[input, output, weight]`, with whole numbers of tokens from 1 to 10000000";
+                let message = "a pair is `[input, output]` or `[input, output, weight]`, with \
+                whole numbers of tokens from 1 to 10000000";
                 review.push(Mistake::new(bad.at, message, "invalid pair"));
                 return None;
             }
@@ -815,7 +823,10 @@ fn schema(measure: Measure) -> Value {
     let text = json!({ "type": "string" });
     let weight = json!({ "type": "number", "minimum": 0 });
     let list = |items: Value| json!({ "type": "array", "items": items, "minItems": 1 });
-    let tuple = |items: Value, count: usize| json!({ "type": "array", "items": items, "minItems": count, "maxItems": count });
+    let tuple = |items: Value, count: usize| {
+        json!({ "type": "array", "items": items, "minItems": count,
+        "maxItems": count })
+    };
     let moments = object_schema(json!({ "mean": positive, "sd": number }), &["mean", "sd"]);
     let form = |name: &str, value: Value| {
         object_schema(
@@ -849,7 +860,8 @@ fn schema(measure: Measure) -> Value {
         form(
             "values",
             list(
-                json!({ "anyOf": [number, { "type": "array", "prefixItems": [number, weight], "minItems": 2, "maxItems": 2 }] }),
+                json!({ "anyOf": [number, { "type": "array", "prefixItems": [number, weight],
+                    "minItems": 2, "maxItems": 2 }] }),
             ),
         ),
         object_schema(

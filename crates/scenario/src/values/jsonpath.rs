@@ -1,5 +1,5 @@
-//! JSONPaths (RFC 9535) into a response, and the end marker of a stream. Paths are compiled with the protocol; here only their
-//! form is checked.
+//! JSONPaths (RFC 9535) into a response, and the end marker of a stream. Paths are compiled with the protocol; here
+//! only their form is checked.
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::Leaf;

@@ -60,7 +60,8 @@ pub(crate) static MAX_IN_FLIGHT: Leaf = Leaf {
         json!({ "oneOf": [of, both] })
     },
     check: |node, review| {
-        let examples = "`{ of: 32, then: hold }`; the number is from 1 to 1000000, and `then` is `drop`, the default, or `hold`, which sends further arrivals when a request ends";
+        let examples = "`{ of: 32, then: hold }`; the number is from 1 to 1000000, and `then` is \
+        `drop`, the default, or `hold`, which sends further arrivals when a request ends";
         expect_some(
             max_in_flight(node),
             node,
@@ -161,7 +162,8 @@ fn rate_schema() -> serde_json::Value {
     json!({ "type": "string", "pattern": r"^(burst|\s*[0-9.]+\s*/\s*[smh]\s*)$" })
 }
 
-const STAGE_RATE_EXPECTED: &str = "a rate such as `8/s`, a ramp such as `1/s -> 20/s`, or `{ sine: { mean, amplitude, period } }`";
+const STAGE_RATE_EXPECTED: &str = "a rate such as `8/s`, a ramp such as `1/s -> 20/s`, or `{ \
+sine: { mean, amplitude, period } }`";
 const STAGE_USERS_EXPECTED: &str = "a number of users such as `16`, or a ramp such as `4 -> 64`";
 
 const MAX_USERS: u32 = 1_000_000;
@@ -244,15 +246,21 @@ fn check_stage_rate(node: &Node, review: &mut Review) {
     );
     review.push(match (sine, node.text()) {
         (Some(_), _) => mistake.help(
-            "A wave is `{ sine: { mean: 10/s, amplitude: 5/s, period: 30s } }`; its mean must be above 0, and its amplitude at most the mean, because rates cannot be negative.",
+            "A wave is `{ sine: { mean: 10/s, amplitude: 5/s, period: 30s } }`; its mean must be \
+            above 0, and its amplitude at most the mean, because rates cannot be negative.",
         ),
-        (None, Some(text)) if text.trim() == "burst" => {
-            mistake.help("A burst has no length, so it cannot be a stage: `load: { rate: burst, requests: 100 }`.")
-        }
-        (None, Some(text)) if text.contains('-') => {
-            mistake.help("A ramp changes from one rate to another, both at least 0: `1/s -> 20/s`.")
-        }
-        _ => mistake.help(format!("It must be {STAGE_RATE_EXPECTED}. Add a unit: `8/s`, `480/m`; 0 is a pause.")),
+        (None, Some(text)) if text.trim() == "burst" => mistake.help(
+            "A burst has no length, so it cannot be a stage: `load: { \
+            rate: burst, requests: 100 }`.",
+        ),
+        (None, Some(text)) if text.contains('-') => mistake.help(
+            "A ramp changes from one rate to another, both at least 0: \
+            `1/s -> 20/s`.",
+        ),
+        _ => mistake.help(format!(
+            "It must be {STAGE_RATE_EXPECTED}. Add a unit: \
+        `8/s`, `480/m`; 0 is a pause."
+        )),
     });
 }
 

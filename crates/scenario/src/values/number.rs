@@ -10,7 +10,10 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 pub(crate) static SHARE: Leaf = Leaf {
     expected: "a share such as `98%` or 0.98",
     sweepable: true,
-    schema: || json!({ "type": ["number", "string"], "minimum": 0, "maximum": 1, "pattern": r"^\s*[0-9]*\.?[0-9]+\s*%$" }),
+    schema: || {
+        json!({ "type": ["number", "string"], "minimum": 0, "maximum": 1,
+        "pattern": r"^\s*[0-9]*\.?[0-9]+\s*%$" })
+    },
     check: |node, review| {
         expect_some(
             share(node),
@@ -68,7 +71,8 @@ pub(crate) fn share_range(node: &Node) -> Option<(f64, f64)> {
     (only.key == "uniform" && low <= high).then_some((low, high))
 }
 
-/// A percentage as a share. The decimal point is shifted in the text, so that `7` is 0.07 and not 7 / 100 rounded twice.
+/// A percentage as a share. The decimal point is shifted in the text, so that `7` is 0.07 and not 7 / 100 rounded
+/// twice.
 pub(crate) fn percent(text: &str) -> Option<f64> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let plain = digits.starts_with(|c: char| c.is_ascii_digit() || c == '.')
@@ -313,8 +317,9 @@ mod tests {
 
     fn plan(dataset: &str, more: &str) -> llmscen_core::plan::Plan {
         let text = format!(
-            "version: 1\nname: t\ntarget: {{ url: http://h/v1/chat/completions, model: m }}\ndataset: {dataset}\n\
-             load: {{ concurrency: 1, requests: 1 }}\n{more}"
+            "version: 1\nname: t\ntarget: {{ url: http://h/v1/chat/completions, \
+             model: m }}\ndataset: {dataset}\nload: {{ concurrency: 1, requests: 1 \
+             }}\n{more}"
         );
         crate::tests::plan(&text)
     }

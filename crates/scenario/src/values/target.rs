@@ -121,12 +121,14 @@ fn weight(node: &Node) -> Option<f64> {
 
 fn models_schema() -> serde_json::Value {
     let weight = json!({ "type": "number", "exclusiveMinimum": 0 });
-    let weights = json!({ "type": "object", "minProperties": 1, "additionalProperties": { "type": ["number", "string"] } });
+    let weights = json!({ "type": "object", "minProperties": 1,
+        "additionalProperties": { "type": ["number", "string"] } });
     let named = object_schema(
         json!({ "name": { "type": "string" }, "weight": weight }),
         &["name"],
     );
-    json!({ "anyOf": [{ "type": "string" }, weights, { "type": "array", "minItems": 1, "items": { "anyOf": [{ "type": "string" }, named, weights] } }] })
+    json!({ "anyOf": [{ "type": "string" }, weights, { "type": "array", "minItems": 1,
+        "items": { "anyOf": [{ "type": "string" }, named, weights] } }] })
 }
 
 const EXPECTED: &str = "`auto`, `1.1` or `2`";
@@ -247,7 +249,8 @@ fn check_causes(node: &Node, review: &mut Review) {
 }
 
 fn causes_schema() -> serde_json::Value {
-    let one = json!({ "anyOf": [{ "type": "integer", "minimum": 300, "maximum": 599 }, { "enum": KINDS.map(FailureKind::name) }] });
+    let one = json!({ "anyOf": [{ "type": "integer", "minimum": 300, "maximum": 599 },
+        { "enum": KINDS.map(FailureKind::name) }] });
     json!({ "anyOf": [one, { "type": "array", "minItems": 1, "items": one }] })
 }
 

@@ -23,7 +23,10 @@ pub(crate) static NAME: Leaf = Leaf {
 pub(crate) static CONFIDENCE: Leaf = Leaf {
     expected: LEVEL_EXPECTED,
     sweepable: false,
-    schema: || json!({ "anyOf": [{ "const": "point" }, { "type": "number", "exclusiveMinimum": 0.5, "exclusiveMaximum": 1 }, { "type": "string", "pattern": "^[0-9.]+%$" }] }),
+    schema: || {
+        json!({ "anyOf": [{ "const": "point" }, { "type": "number", "exclusiveMinimum": 0.5,
+        "exclusiveMaximum": 1 }, { "type": "string", "pattern": "^[0-9.]+%$" }] })
+    },
     check: |node, review| expect_some(confidence(node), node, LEVEL_EXPECTED, "", review),
 };
 
@@ -63,7 +66,10 @@ const MARKERS_EXPECTED: &str = "`auto`, `none`, or the opening and the closing m
 pub(crate) static MARKERS: Leaf = Leaf {
     expected: MARKERS_EXPECTED,
     sweepable: false,
-    schema: || json!({ "anyOf": [{ "enum": ["auto", "none"] }, { "type": "array", "items": { "type": "string", "minLength": 1 }, "minItems": 2, "maxItems": 2 }] }),
+    schema: || {
+        json!({ "anyOf": [{ "enum": ["auto", "none"] }, { "type": "array",
+        "items": { "type": "string", "minLength": 1 }, "minItems": 2, "maxItems": 2 }] })
+    },
     check: |node, review| {
         let example = " Write them as a list: `[\"<think>\", \"</think>\"]`.";
         expect_some(markers(node), node, MARKERS_EXPECTED, example, review);

@@ -62,8 +62,8 @@ fn duration_schema() -> serde_json::Value {
 
 const REQUESTS: &str =
     "a number of requests, 1 or more, or a multiple of the concurrency such as `10x`";
-const WARMUP: &str =
-    "a number of requests, a multiple of the concurrency such as `1x`, or a duration such as `10s`";
+const WARMUP: &str = "a number of requests, a multiple of the concurrency such as \
+    `1x`, or a duration such as `10s`";
 
 /// A count of requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -79,7 +79,10 @@ pub(crate) enum Times {
 pub(crate) static REQUESTS_LEAF: Leaf = Leaf {
     expected: REQUESTS,
     sweepable: true,
-    schema: || json!({ "type": ["integer", "string"], "minimum": 1, "pattern": r"^([1-9][0-9]*x|max\([0-9]+, *[1-9][0-9]*x\))$" }),
+    schema: || {
+        json!({ "type": ["integer", "string"], "minimum": 1,
+        "pattern": r"^([1-9][0-9]*x|max\([0-9]+, *[1-9][0-9]*x\))$" })
+    },
     check: |node, review| {
         if !matches!(
             times(node),
@@ -98,7 +101,10 @@ pub(crate) static REQUESTS_LEAF: Leaf = Leaf {
 pub(crate) static WARMUP_LEAF: Leaf = Leaf {
     expected: WARMUP,
     sweepable: true,
-    schema: || json!({ "type": ["integer", "string"], "minimum": 0, "pattern": r"^([0-9]+x|([0-9]*\.?[0-9]+(ns|us|µs|ms|s|m|h)\s*)+)$" }),
+    schema: || {
+        json!({ "type": ["integer", "string"], "minimum": 0,
+        "pattern": r"^([0-9]+x|([0-9]*\.?[0-9]+(ns|us|µs|ms|s|m|h)\s*)+)$" })
+    },
     check: |node, review| {
         let examples = "16, `1x` for the concurrency, or `10s`";
         expect_some(

@@ -238,7 +238,8 @@ mod tests {
 
     fn message(content: Value, reason: Value, output: u64) -> Value {
         json!({
-            "id": "msg-sim-0", "type": "message", "role": "assistant", "model": "m", "content": content, "stop_reason": reason,
+            "id": "msg-sim-0", "type": "message", "role": "assistant", "model": "m", "content": content,
+                "stop_reason": reason,
             "stop_sequence": null, "usage": { "input_tokens": 3, "output_tokens": output },
         })
     }
@@ -295,7 +296,8 @@ mod tests {
                 &body(r#","system":"12345678","tools":[{"name":"t"}]"#),
             )
             .json();
-        let content = json!([{ "type": "thinking", "thinking": " is", "signature": "c2ltdWxhdGVk" }, { "type": "text", "text": " by" }]);
+        let content = json!([{ "type": "thinking", "thinking": " is", "signature": "c2ltdWxhdGVk" },
+            { "type": "text", "text": " by" }]);
         let mut expected = message(content, json!("max_tokens"), 2);
         expected["usage"]["input_tokens"] = 5.into();
         assert_eq!(whole, expected);

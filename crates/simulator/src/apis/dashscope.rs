@@ -118,8 +118,7 @@ impl Answer {
             ),
             false => write!(
                 to,
-                "\"output\":{{\"choices\":[{{\"message\":{{\"role\":\"assistant\",\"content\":\"{text}\"{lead}{thoughts}{close}}},\
-                 \"finish_reason\":\"{reason}\"}}]}}"
+                "\"output\":{{\"choices\":[{{\"message\":{{\"role\":\"assistant\",\"content\":\"{text}\"{lead}{thoughts}{close}}},\"finish_reason\":\"{reason}\"}}]}}"
             ),
         };
     }
@@ -243,7 +242,8 @@ mod tests {
     fn event(text: &str, reason: &str, output: u64) -> Value {
         json!({
             "output": { "choices": [{ "message": { "role": "assistant", "content": text }, "finish_reason": reason }] },
-            "usage": { "total_tokens": 3 + output, "input_tokens": 3, "output_tokens": output }, "request_id": "req-sim-0",
+            "usage": { "total_tokens": 3 + output, "input_tokens": 3, "output_tokens": output },
+                "request_id": "req-sim-0",
         })
     }
 
@@ -312,7 +312,10 @@ mod tests {
             .iter()
             .map(|event| &event["output"]["choices"][0]["message"])
             .collect();
-        let message = |thoughts: &str, text: &str| json!({ "role": "assistant", "content": text, "reasoning_content": thoughts });
+        let message = |thoughts: &str, text: &str| {
+            json!({ "role": "assistant", "content": text,
+            "reasoning_content": thoughts })
+        };
         assert_eq!(messages, [&message(" is", ""), &message("", " by")]);
         assert_eq!(
             events[1]["usage"]["output_tokens_details"],

@@ -99,8 +99,8 @@ impl Answer {
         }
     }
 
-    /// The last fields of a response. Time before queueing counts as model load, and time from then to the first token as prompt
-    /// evaluation, so that the three parts add up to the total.
+    /// The last fields of a response. Time before queueing counts as model load, and time from then to the first
+    /// token as prompt evaluation, so that the three parts add up to the total.
     fn end(&self, generation: &Generation, times: Times) -> String {
         let total = times.newest.since(times.received).0;
         let (load, eval) = (self.admission.0, times.newest.since(times.first).0);
@@ -248,7 +248,8 @@ mod tests {
             line(json!({ "message": message(&json!(" by")), "done": false })),
             line(json!({ "message": message(&third), "done": false })),
             line(json!({
-                "message": message(&json!("")), "done": true, "done_reason": "length", "prompt_eval_count": 3, "eval_count": 3,
+                "message": message(&json!("")), "done": true, "done_reason": "length",
+                    "prompt_eval_count": 3, "eval_count": 3,
             })),
         ];
         assert_eq!(events, expected);
@@ -282,7 +283,8 @@ mod tests {
             .iter()
             .filter_map(|event| event["response"].as_str())
             .collect();
-        let end = json!({ "response": text, "done": true, "done_reason": "length", "prompt_eval_count": 3, "eval_count": 3 });
+        let end = json!({ "response": text, "done": true, "done_reason": "length",
+            "prompt_eval_count": 3, "eval_count": 3 });
         assert_eq!(whole, line(end));
     }
 

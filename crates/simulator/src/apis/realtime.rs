@@ -1,4 +1,5 @@
-//! OpenAI Realtime: a WebSocket on which the server keeps the conversation. Answers are text, or speech with its transcript.
+//! OpenAI Realtime: a WebSocket on which the server keeps the conversation. Answers are text, or speech with its
+//! transcript.
 
 use super::responses::input;
 use super::{ChoiceText, Piece, Protocol, Reply, Times, openai};

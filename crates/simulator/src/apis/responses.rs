@@ -219,8 +219,7 @@ impl Answer {
             Finish::Length => generation.output.to_string(),
         };
         format!(
-            "{{\"id\":\"{}\",\"object\":\"response\",\"created_at\":{CREATED},\"status\":\"{status}\",\"error\":{error},\
-             \"incomplete_details\":{details},\"max_output_tokens\":{limit},\"model\":{},\"output\":[{}],\"usage\":{usage}}}",
+            "{{\"id\":\"{}\",\"object\":\"response\",\"created_at\":{CREATED},\"status\":\"{status}\",\"error\":{error},\"incomplete_details\":{details},\"max_output_tokens\":{limit},\"model\":{},\"output\":[{}],\"usage\":{usage}}}",
             self.id,
             generation.model,
             items.join(",")
@@ -376,8 +375,7 @@ fn usage(generation: &Generation) -> String {
         generation.cached.unwrap_or(0),
     );
     format!(
-        "{{\"input_tokens\":{input},\"input_tokens_details\":{{\"cached_tokens\":{cached}}},\"output_tokens\":{output},\
-         \"output_tokens_details\":{{\"reasoning_tokens\":{}}},\"total_tokens\":{}}}",
+        "{{\"input_tokens\":{input},\"input_tokens_details\":{{\"cached_tokens\":{cached}}},\"output_tokens\":{output},\"output_tokens_details\":{{\"reasoning_tokens\":{}}},\"total_tokens\":{}}}",
         generation.reasoning,
         input.saturating_add(output)
     )
@@ -446,7 +444,8 @@ mod tests {
         let mut expected = vec![
             json!({ "type": "response.created", "response": begun }),
             json!({ "type": "response.in_progress", "response": begun }),
-            json!({ "type": "response.output_item.added", "output_index": 0, "item": message("in_progress", json!([])) }),
+            json!({ "type": "response.output_item.added", "output_index": 0,
+                "item": message("in_progress", json!([])) }),
             place(
                 "response.content_part.added",
                 json!({ "part": output_text("") }),
@@ -468,7 +467,8 @@ mod tests {
                 json!({ "part": output_text(" is by") }),
             ),
             json!({ "type": "response.output_item.done", "output_index": 0, "item": item }),
-            json!({ "type": "response.incomplete", "response": response("incomplete", json!(2), json!([item]), usage(2, 0)) }),
+            json!({ "type": "response.incomplete", "response": response("incomplete", json!(2),
+                json!([item]), usage(2, 0)) }),
         ];
         for (number, event) in expected.iter_mut().enumerate() {
             event["sequence_number"] = number.into();

@@ -411,7 +411,8 @@ fn errors_have_the_shape_of_their_protocol() {
             .unwrap()
     };
     let message = "say \"please\"";
-    let openai = serde_json::json!({ "error": { "message": message, "type": "invalid_request_error", "param": "n", "code": 400 } });
+    let openai = serde_json::json!({ "error": { "message": message, "type": "invalid_request_error",
+        "param": "n", "code": 400 } });
     for path in [
         CHAT,
         "/v1/completions",

@@ -202,7 +202,8 @@ mod tests {
             )
             .json();
         let details = json!({
-            "finish_reason": "eos_token", "generated_tokens": 64, "input_length": 1, "seed": null, "prefill": [], "tokens": [],
+            "finish_reason": "eos_token", "generated_tokens": 64, "input_length": 1, "seed": null,
+                "prefill": [], "tokens": [],
         });
         assert_eq!(detailed["details"], details);
         let refused = client.post("/generate", r#"{"inputs":7}"#);

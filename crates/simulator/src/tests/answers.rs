@@ -15,8 +15,8 @@ fn a_chat_stream_is_these_frames() {
         .chat(r#","stream":true,"max_tokens":2,"stream_options":{"include_usage":true}"#);
     assert_eq!(
         answer.head,
-        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\nx-request-id: \
-         chatcmpl-sim-0\r\n\r\n"
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: \
+         chunked\r\nx-request-id: chatcmpl-sim-0\r\n\r\n"
     );
     let open = r#"data: {"id":"chatcmpl-sim-0","object":"chat.completion.chunk","created":1700000000,"model":"m","choices":["#;
     let frames = [
@@ -67,7 +67,8 @@ fn whole_answers_hold_the_text_that_the_stream_has() {
     assert!(whole.head.contains("x-request-id: chatcmpl-sim-0\r\n"));
     let expected = json!({
         "id": "chatcmpl-sim-0", "object": "chat.completion", "created": 1_700_000_000, "model": "m",
-        "choices": [{ "index": 0, "message": { "role": "assistant", "content": text }, "logprobs": null, "finish_reason": "length" }],
+        "choices": [{ "index": 0, "message": { "role": "assistant", "content": text }, "logprobs": null,
+            "finish_reason": "length" }],
         "usage": { "prompt_tokens": 3, "total_tokens": 23, "completion_tokens": 20 },
     });
     assert_eq!(whole.json(), expected);

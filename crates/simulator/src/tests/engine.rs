@@ -256,7 +256,8 @@ proptest! {
         requests in prop::collection::vec((1..40u64, 1..8u64, 0..20_000u64), 1..20), seed in any::<u64>(),
     ) {
         let config = Simulator { jitter: 0.3, ..exact() };
-        let arrivals: Vec<Arrival> = requests.iter().map(|&(prompt, output, at)| Arrival { at: Nanos(at), prompt, output }).collect();
+        let arrivals: Vec<Arrival> = requests.iter().map(|&(prompt, output, at)| Arrival { at: Nanos(at),
+            prompt, output }).collect();
         let served = run(&config, Seed(seed), &arrivals);
         prop_assert_eq!(&served, &run(&config, Seed(seed), &arrivals));
         for (each, arrival) in served.iter().zip(&arrivals) {
@@ -338,8 +339,8 @@ fn erlang_c(servers: u32, offered: f64) -> f64 {
     blocked / (1.0 - load * (1.0 - blocked))
 }
 
-/// Output lengths are geometric with a mean of many steps, which is an exponential service time to within 1 %. Mean wait in
-/// M/M/c: C(c, a) / (cμ − λ).
+/// Output lengths are geometric with a mean of many steps, which is an exponential service time to within 1 %. Mean
+/// wait in M/M/c: C(c, a) / (cμ − λ).
 #[test]
 fn c_sequences_at_a_time_wait_as_erlang_says() {
     let (step, mean_steps) = (Nanos::from_millis(10), 100.0);

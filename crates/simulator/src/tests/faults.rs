@@ -116,8 +116,8 @@ fn an_error_in_mid_stream_is_followed_by_done() {
     );
     assert_eq!(
         error,
-        "data: {\"error\":{\"message\":\"the simulator broke this response on purpose\",\"type\":\"server_error\",\"param\":null,\
-         \"code\":500}}\n\n"
+        "data: {\"error\":{\"message\":\"the simulator broke this response on \
+         purpose\",\"type\":\"server_error\",\"param\":null,\"code\":500}}\n\n"
     );
     let (whole, _) = under(
         Faults {
@@ -470,7 +470,8 @@ fn a_truncated_stream_lacks_its_end() {
 #[test]
 fn an_error_in_mid_stream_is_last_and_in_the_format_of_the_api() {
     let shapes = [
-        json!({ "type": "response.failed", "response": { "status": "failed", "error": { "code": "server_error", "message": MESSAGE } } }),
+        json!({ "type": "response.failed", "response": { "status": "failed",
+            "error": { "code": "server_error", "message": MESSAGE } } }),
         json!({ "type": "error", "error": { "type": "api_error", "message": MESSAGE }, "request_id": "msg-sim-0" }),
         json!({ "code": "InternalError", "message": MESSAGE, "request_id": "req-sim-0" }),
         json!({ "error": MESSAGE }),
@@ -500,7 +501,8 @@ fn an_error_in_mid_stream_is_last_and_in_the_format_of_the_api() {
             );
             assert_eq!(last["response"]["error"], shape["response"]["error"]);
             let number = last["sequence_number"].as_u64().unwrap() - 1;
-            let error = json!({ "type": "error", "sequence_number": number, "code": "server_error", "message": MESSAGE, "param": null });
+            let error = json!({ "type": "error", "sequence_number": number, "code": "server_error",
+                "message": MESSAGE, "param": null });
             assert_eq!(before, &error);
         } else {
             assert_eq!(last, &shape);

@@ -151,8 +151,10 @@ fn what_is_wrong_gets_its_status() {
 #[test]
 fn requests_for_no_endpoint_learn_which_there_are() {
     let server = simulator(Faults::default());
-    let known = "; the endpoints are POST /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages, /v1/embeddings, \
-         /v1/rerank, /rerank, /v2/rerank, /v1/audio/transcriptions, /v1/audio/translations, /v1/audio/speech, /v1/images/generations, /api/v1/services/aigc/text-generation/generation, /api/chat, /api/generate, \
+    let known = "; the endpoints are POST /v1/chat/completions, /v1/completions, /v1/responses, \
+         /v1/messages, /v1/embeddings, /v1/rerank, /rerank, /v2/rerank, /v1/audio/transcriptions, \
+         /v1/audio/translations, /v1/audio/speech, /v1/images/generations, \
+         /api/v1/services/aigc/text-generation/generation, /api/chat, /api/generate, \
          /generate_stream, /generate; GET /v1/models, /health, /metrics";
     let cases = [
         ("GET /nowhere?x=/health", 404, "there is no /nowhere"),

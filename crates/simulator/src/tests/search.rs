@@ -69,7 +69,8 @@ impl Users {
     }
 }
 
-/// A sample after a warm-up of one request per user, up to the first look at which `enough` is true; and its cost in requests.
+/// A sample after a warm-up of one request per user, up to the first look at which `enough` is true; and its cost in
+/// requests.
 fn sample(
     users: f64,
     requests: u64,
@@ -199,7 +200,8 @@ fn the_answer_is_within_the_precision_and_costs_less_than_doubling_and_halving()
         plain_cost += requests;
     }
     println!(
-        "edge at {knee} users; search: {hits} of 100 within 5 %, a probe of {shown} answers passed, {covered} intervals hold it, {cost} requests"
+        "edge at {knee} users; search: {hits} of 100 within 5 %, a probe of {shown} answers \
+        passed, {covered} intervals hold it, {cost} requests"
     );
     println!(
         "doubling and halving at the same precision: {plain_hits} of 100 within 5 %, {plain_cost} requests"

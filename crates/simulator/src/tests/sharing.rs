@@ -127,7 +127,8 @@ fn shared_prefixes_and_further_turns_are_reported() {
     let messages =
         format!(r#"{{"max_tokens":1,"messages":[{{"role":"user","content":"{first}!"}}]}}"#);
     let anthropic = usage(client.post("/v1/messages", &messages).json());
-    let expected = json!({ "input_tokens": 1, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 4, "output_tokens": 1 });
+    let expected = json!({ "input_tokens": 1, "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": 4, "output_tokens": 1 });
     assert_eq!(anthropic, expected);
     let responses = usage(
         client

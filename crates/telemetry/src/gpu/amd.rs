@@ -1,5 +1,5 @@
-//! AMD GPUs, sampled with the programs `amd-smi` and `rocm-smi`. A sample starts a program, which costs more than all other
-//! sources together, so there is at most one sample per second.
+//! AMD GPUs, sampled with the programs `amd-smi` and `rocm-smi`. A sample starts a program, which costs more than all
+//! other sources together, so there is at most one sample per second.
 
 use crate::gpu::{GpuLog, GpuSample, VisibleGpus, count_names};
 use crate::{SampledValue, TelemetrySource};

@@ -98,7 +98,8 @@ impl Nvidia {
         ))
     }
 
-    /// The clock of the cores that the driver is set to, which `nvidia-smi -ac` changes: `1980 MHz`; None if no GPU reports it.
+    /// The clock of the cores that the driver is set to, which `nvidia-smi -ac` changes: `1980 MHz`; None if no GPU
+    /// reports it.
     pub fn application_clock(&self) -> Option<String> {
         let clock = |index: &u32| {
             let gpu = self.nvml.device_by_index(*index)?;
@@ -224,8 +225,8 @@ fn available<T>(result: Result<T, NvmlError>) -> Result<Option<T>, NvmlError> {
     }
 }
 
-/// GPU memory of the included processes, in bytes; None where none is listed. In a container, the driver lists them under other
-/// numbers.
+/// GPU memory of the included processes, in bytes; None where none is listed. In a container, the driver lists them
+/// under other numbers.
 fn sum_memory(processes: &[ProcessInfo], includes: impl Fn(u32) -> bool) -> Option<f64> {
     let used = processes
         .iter()

@@ -200,7 +200,8 @@ impl<'l, 'p> SignalReader<'l, 'p> {
         true
     }
 
-    /// The finite series of a name, with or without `_total` and without duplicates. `table_name` is the name in the table.
+    /// The finite series of a name, with or without `_total` and without duplicates. `table_name` is the name in the
+    /// table.
     fn series(&mut self, table_name: &'static str, name: &str) -> Vec<&'l Sample<'p>> {
         let (name, labels) = name.split_once('{').map_or((name, ""), |(name, labels)| {
             (name, labels.trim_end_matches('}'))
@@ -278,9 +279,11 @@ mod tests {
 
     #[test]
     fn several_engines_are_added_and_their_shares_averaged() {
-        let text = "vllm:num_requests_running{engine=\"0\"} 2\nvllm:num_requests_running{engine=\"1\"} 3\n\
-        vllm:kv_cache_usage_perc{engine=\"0\"} 0.5\nvllm:kv_cache_usage_perc{engine=\"1\"} 0.25\n\
-        vllm:request_success_total{finished_reason=\"stop\"} 4\nvllm:request_success_total{finished_reason=\"length\"} 6\n";
+        let text = "vllm:num_requests_running{engine=\"0\"} \
+        2\nvllm:num_requests_running{engine=\"1\"} 3\nvllm:kv_cache_usage_perc{engine=\"0\"} \
+        0.5\nvllm:kv_cache_usage_perc{engine=\"1\"} \
+        0.25\nvllm:request_success_total{finished_reason=\"stop\"} \
+        4\nvllm:request_success_total{finished_reason=\"length\"} 6\n";
         let rows = [
             row(ServerRunning, "", 5.0),
             row(ServerKvCacheUsage, "", 0.375),
@@ -291,8 +294,9 @@ mod tests {
 
     #[test]
     fn ranks_of_one_engine_count_once() {
-        let text = "sglang:num_running_reqs{tp_rank=\"0\",dp_rank=\"0\"} 2\nsglang:num_running_reqs{tp_rank=\"1\",dp_rank=\"0\"} 2\n\
-        sglang:num_running_reqs{tp_rank=\"2\",dp_rank=\"1\"} 5\n";
+        let text = "sglang:num_running_reqs{tp_rank=\"0\",dp_rank=\"0\"} \
+        2\nsglang:num_running_reqs{tp_rank=\"1\",dp_rank=\"0\"} \
+        2\nsglang:num_running_reqs{tp_rank=\"2\",dp_rank=\"1\"} 5\n";
         assert_eq!(signals(text), [row(ServerRunning, "", 7.0)]);
     }
 
@@ -304,7 +308,8 @@ mod tests {
                 [row(ServerPromptTps, "", 7.0)]
             );
         }
-        let old = "vllm:gpu_cache_usage_perc 0.5\nvllm:gpu_prefix_cache_queries_total 8\nvllm:gpu_prefix_cache_hits_total 2\n";
+        let old = "vllm:gpu_cache_usage_perc 0.5\nvllm:gpu_prefix_cache_queries_total \
+        8\nvllm:gpu_prefix_cache_hits_total 2\n";
         let rate = [
             row(ServerPrefixCacheHitRate, "part", 2.0),
             row(ServerPrefixCacheHitRate, "whole", 8.0),
@@ -329,8 +334,8 @@ mod tests {
             [row(ServerPrefixCacheHitRate, "value", 0.4)]
         );
         let counts = format!(
-            "{gauge}sglang:cached_tokens_total{{cache_source=\"device\"}} 2\nsglang:cached_tokens_total{{cache_source=\"host\"}} 1\n\
-         sglang:prompt_tokens_total 10\n"
+            "{gauge}sglang:cached_tokens_total{{cache_source=\"device\"}} \
+         2\nsglang:cached_tokens_total{{cache_source=\"host\"}} 1\nsglang:prompt_tokens_total 10\n"
         );
         let rows = [
             row(ServerPrefixCacheHitRate, "part", 3.0),
@@ -367,13 +372,15 @@ mod tests {
 
     #[test]
     fn buckets_of_several_engines_are_added_at_the_bounds_that_all_have() {
-        let text = "vllm:e2e_request_latency_seconds_bucket{engine=\"0\",le=\"1\"} 1\n\
-        vllm:e2e_request_latency_seconds_bucket{engine=\"0\",le=\"2\"} 2\n\
-        vllm:e2e_request_latency_seconds_bucket{engine=\"0\",le=\"+Inf\"} 3\n\
-        vllm:e2e_request_latency_seconds_bucket{engine=\"1\",le=\"1.0\"} 10\n\
-        vllm:e2e_request_latency_seconds_bucket{engine=\"1\",le=\"+Inf\"} 30\n\
-        vllm:e2e_request_latency_seconds_sum{engine=\"0\"} 4\nvllm:e2e_request_latency_seconds_sum{engine=\"1\"} 40\n\
-        vllm:e2e_request_latency_seconds_count{engine=\"0\"} 3\nvllm:e2e_request_latency_seconds_count{engine=\"1\"} 30\n";
+        let text = "vllm:e2e_request_latency_seconds_bucket{engine=\"0\",le=\"1\"} \
+        1\nvllm:e2e_request_latency_seconds_bucket{engine=\"0\",le=\"2\"} \
+        2\nvllm:e2e_request_latency_seconds_bucket{engine=\"0\",le=\"+Inf\"} \
+        3\nvllm:e2e_request_latency_seconds_bucket{engine=\"1\",le=\"1.0\"} \
+        10\nvllm:e2e_request_latency_seconds_bucket{engine=\"1\",le=\"+Inf\"} \
+        30\nvllm:e2e_request_latency_seconds_sum{engine=\"0\"} \
+        4\nvllm:e2e_request_latency_seconds_sum{engine=\"1\"} \
+        40\nvllm:e2e_request_latency_seconds_count{engine=\"0\"} \
+        3\nvllm:e2e_request_latency_seconds_count{engine=\"1\"} 30\n";
         let rows = [
             ("le=1000", 11.0),
             ("le=+Inf", 33.0),
@@ -388,8 +395,10 @@ mod tests {
 
     #[test]
     fn of_an_ensemble_only_the_model_that_requests_name_counts() {
-        let text = "nv_inference_request_success{model=\"ensemble\"} 4\nnv_inference_request_success{model=\"tensorrt_llm\"} 5\n\
-        nv_inference_queue_duration_us{model=\"ensemble\"} 100\nnv_inference_queue_duration_us{model=\"tensorrt_llm\"} 9000\n";
+        let text = "nv_inference_request_success{model=\"ensemble\"} \
+        4\nnv_inference_request_success{model=\"tensorrt_llm\"} \
+        5\nnv_inference_queue_duration_us{model=\"ensemble\"} \
+        100\nnv_inference_queue_duration_us{model=\"tensorrt_llm\"} 9000\n";
         let rows = [
             row(ServerRequestThroughput, "", 5.0),
             row(ServerQueueTime, "sum", 9.0),
@@ -430,8 +439,9 @@ mod tests {
 
     #[test]
     fn a_sample_is_used_where_it_is_a_signal_by_itself() {
-        let text = "vllm:num_requests_running 2\nvllm:num_requests_waiting{engine=\"0\"} 1\nvllm:num_requests_waiting{engine=\"1\"} 1\n\
-        tgi_request_duration_bucket{le=\"+Inf\"} 1\ntgi_request_duration_sum 1\ntgi_queue_size 1\nprocess_open_fds 3\n";
+        let text = "vllm:num_requests_running 2\nvllm:num_requests_waiting{engine=\"0\"} \
+        1\nvllm:num_requests_waiting{engine=\"1\"} 1\ntgi_request_duration_bucket{le=\"+Inf\"} \
+        1\ntgi_request_duration_sum 1\ntgi_queue_size 1\nprocess_open_fds 3\n";
         let signals = report_signals(&Page::parse(text), &[], &mut |_| {});
         let mut used: Vec<_> = signals.used.into_iter().collect();
         used.sort_unstable();

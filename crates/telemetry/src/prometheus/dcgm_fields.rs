@@ -36,8 +36,8 @@ pub(crate) const FIELDS: &[Field] = &[
     field("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", GpuThrottled, 1.0),
 ];
 
-/// The bits of clock event reasons that count as throttling: software power cap, hardware slowdown, sync boost, software and
-/// hardware thermal slowdown, power brake. The others are idleness and settings of the user.
+/// The bits of clock event reasons that count as throttling: software power cap, hardware slowdown, sync boost,
+/// software and hardware thermal slowdown, power brake. The others are idleness and settings of the user.
 const THROTTLED: u64 = 0x4 | 0x8 | 0x10 | 0x20 | 0x40 | 0x80;
 
 /// The signals of the GPUs of a page.
@@ -64,7 +64,8 @@ pub(crate) fn report_gpus(page: &Page<'_>, emit: &mut dyn FnMut(SampledValue<'_>
         if samples.is_empty() || reported.contains(&field.signal) {
             continue;
         }
-        // A partitioned GPU (MIG) has a series per instance: memory is added, all other values are those of the whole GPU.
+        // A partitioned GPU (MIG) has a series per instance: memory is added, all other values are those of the whole
+        // GPU.
         let mut devices: BTreeMap<u32, f64> = BTreeMap::new();
         for (index, sample) in samples {
             let Some(device) = device(sample).filter(|_| sample.value.is_finite()) else {

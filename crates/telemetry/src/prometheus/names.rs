@@ -1,8 +1,9 @@
 //! The table of names: which series of which server carry which signal.
 //!
-//! Taken from the sources of vLLM 0.6 to 0.25, SGLang 0.4 to 0.5, Text Generation Inference 1 to 3, LMDeploy 0.9 to 0.10,
-//! llama.cpp b2000 to b10519, Triton 24 to 26 with its TensorRT-LLM backend, and trtllm-serve 1.0 to 1.3. Names are
-//! listed without `_total` and looked up without and with it. Of several entries for a signal, the first one on the page is used.
+//! Taken from the sources of vLLM 0.6 to 0.25, SGLang 0.4 to 0.5, Text Generation Inference 1 to 3, LMDeploy 0.9 to
+//! 0.10, llama.cpp b2000 to b10519, Triton 24 to 26 with its TensorRT-LLM backend, and trtllm-serve 1.0 to 1.3. Names
+//! are listed without `_total` and looked up without and with it. Of several entries for a signal, the first one on
+//! the page is used.
 
 use llmscen_core::signal::Signal::{self, *};
 use std::fmt;
@@ -74,8 +75,8 @@ pub struct ServerFamily {
     pub name: &'static str,
     /// The beginning of all its names.
     pub prefix: &'static str,
-    /// The label of the model, where models are separate servers with one page: their series are not added, and where there are
-    /// several models, only those that requests name are used.
+    /// The label of the model, where models are separate servers with one page: their series are not added, and where
+    /// there are several models, only those that requests name are used.
     pub model_label: Option<&'static str>,
     /// Its signals, of each the best formula first.
     pub signals: &'static [(Signal, Formula)],

@@ -54,7 +54,8 @@ struct ApiResponse<T> {
 }
 
 impl PrometheusQuery {
-    /// `name` is that of the values, which get a label for the role. Settings that cannot be used are noted after the round.
+    /// `name` is that of the values, which get a label for the role. Settings that cannot be used are noted after the
+    /// round.
     pub fn new(
         scrape: &Scrape,
         tls: &Tls,
@@ -145,7 +146,8 @@ impl Server {
         })
     }
 
-    /// Sends a request to `/api/v1/PATH`. A server that refuses POST, which has no limit of the length of a query, gets a GET.
+    /// Sends a request to `/api/v1/PATH`. A server that refuses POST, which has no limit of the length of a query,
+    /// gets a GET.
     fn ask<T: Default + for<'de> Deserialize<'de>>(
         &self,
         path: &str,

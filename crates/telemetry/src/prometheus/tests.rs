@@ -216,8 +216,9 @@ fn missing_metrics_and_unknown_pages_are_noted() {
         notes,
         [
             "llama.cpp does not export `llamacpp:kv_cache_usage_ratio` (server.kv_cache_usage): null",
-            "llama.cpp has no metric for server.preemptions, server.request_throughput, server.ttft, server.itl, server.e2e, \
-         server.queue_time, server.prefill_time, server.decode_time: null",
+            "llama.cpp has no metric for server.preemptions, server.request_throughput, \
+         server.ttft, server.itl, server.e2e, server.queue_time, server.prefill_time, \
+         server.decode_time: null",
         ]
     );
     let (rows, notes) = report("up_since 5\nbroken\n", "");
@@ -291,7 +292,8 @@ mod loopback {
     use std::net::TcpListener;
     use std::thread::JoinHandle;
 
-    /// A server that answers one request after another on one connection with these bytes; it ends when they are used up.
+    /// A server that answers one request after another on one connection with these bytes; it ends when they are used
+    /// up.
     fn server(answers: Vec<Vec<u8>>) -> (String, JoinHandle<Vec<String>>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/metrics", listener.local_addr().unwrap());
@@ -422,7 +424,9 @@ mod loopback {
 
     #[test]
     fn an_incomplete_or_wrong_page_reports_only_the_failure() {
-        let cut = b"HTTP/1.1 200 OK\r\ncontent-length: 999\r\nconnection: close\r\n\r\nvllm:num_requests_running 12\n".to_vec();
+        let cut = b"HTTP/1.1 200 OK\r\ncontent-length: 999\r\nconnection: \
+        close\r\n\r\nvllm:num_requests_running 12\n"
+            .to_vec();
         let (url, server) = server(vec![
             cut,
             answer(
@@ -647,8 +651,8 @@ mod loopback {
         gpus.join().unwrap();
         let notes = source.notes();
         let first = format!(
-            "telemetry of prometheus: 1 of 1 samples failed, first error: http://{}/metrics: no complete response within 1000 ms. \
-             Its values are missing in the sums of the target.",
+            "telemetry of prometheus: 1 of 1 samples failed, first error: http://{}/metrics: no \
+             complete response within 1000 ms. Its values are missing in the sums of the target.",
             silent[0].local_addr().unwrap()
         );
         assert_eq!(notes[0], first);
@@ -697,8 +701,7 @@ mod loopback {
                 .unwrap()
                 .as_secs_f64();
             let body = format!(
-                "{{\"status\":\"success\",\"data\":{{\"resultType\":\"matrix\",\"result\":[\
-                 {{\"metric\":{{\"__name__\":\"a\",\"role\":\"x\\\"y\"}},\"values\":[[{:.3},\"1.5\"],[{:.3},\"NaN\"],[{:.3},\"+Inf\"]]}}]}}}}",
+                "{{\"status\":\"success\",\"data\":{{\"resultType\":\"matrix\",\"result\":[{{\"metric\":{{\"__name__\":\"a\",\"role\":\"x\\\"y\"}},\"values\":[[{:.3},\"1.5\"],[{:.3},\"NaN\"],[{:.3},\"+Inf\"]]}}]}}}}",
                 now - 9.0,
                 now - 8.0,
                 now - 7.0
@@ -740,7 +743,8 @@ mod loopback {
 
         #[test]
         fn the_reason_of_a_refused_query_is_shown() {
-            let refused = "{\"status\":\"error\",\"errorType\":\"bad_data\",\"error\":\"1:5: parse error: unexpected end\"}";
+            let refused = "{\"status\":\"error\",\"errorType\":\"bad_data\",\"error\":\"1:5: \
+            parse error: unexpected end\"}";
             let (url, server) = server(vec![
                 json("400 Bad Request", refused),
                 json("400 Bad Request", refused),

@@ -1,7 +1,7 @@
 //! A page of Prometheus text, parsed line by line.
 //!
-//! The text formats of Prometheus and OpenMetrics are read. Any other line is skipped. Timestamps and exemplars are ignored,
-//! because the time of a value is the time of the request.
+//! The text formats of Prometheus and OpenMetrics are read. Any other line is skipped. Timestamps and exemplars are
+//! ignored, because the time of a value is the time of the request.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -292,8 +292,9 @@ mod tests {
 
     #[test]
     fn an_invalid_line_is_skipped() {
-        let text = "good 1\nbad\nbad x\nbad 1 x\nbad 1 2 3\nbad{a=\"1} 1\nbad{a=1} 1\nbad{a=\"1\" b=\"2\"} 1\nbad=2 1\n1bad 1\n\
-            {\"a\":1}\n<html>\nbad{=\"1\"} 1\nalso_good{a=\"\\\"}\\\\\"} 2\n";
+        let text = "good 1\nbad\nbad x\nbad 1 x\nbad 1 2 3\nbad{a=\"1} 1\nbad{a=1} 1\nbad{a=\"1\" \
+            b=\"2\"} 1\nbad=2 1\n1bad 1\n{\"a\":1}\n<html>\nbad{=\"1\"} \
+            1\nalso_good{a=\"\\\"}\\\\\"} 2\n";
         let page = Page::parse(text);
         assert_eq!(
             values(text),
@@ -312,7 +313,8 @@ mod tests {
 
     #[test]
     fn creation_times_are_recognized_by_the_types() {
-        let text = "# TYPE a counter\n# TYPE b_total counter\n# TYPE c histogram\n# TYPE d gauge\n# TYPE b_created gauge\n";
+        let text = "# TYPE a counter\n# TYPE b_total counter\n# TYPE c histogram\n# TYPE d \
+        gauge\n# TYPE b_created gauge\n";
         let page = Page::parse(text);
         let names = [
             "a_created",
@@ -339,14 +341,16 @@ mod tests {
         #[test]
         fn a_written_page_is_parsed(
             series in prop::collection::vec(
-                ("[a-zA-Z_:][a-zA-Z0-9_:]{0,9}", prop::collection::vec(("[a-z_][a-z0-9_]{0,5}", ".{0,8}|[\"\\\\,{}= \n#]{0,6}"), 0..4),
+                ("[a-zA-Z_:][a-zA-Z0-9_:]{0,9}", prop::collection::vec(("[a-z_][a-z0-9_]{0,5}",
+                    ".{0,8}|[\"\\\\,{}= \n#]{0,6}"), 0..4),
                  any::<f64>().prop_filter("a number", |value| !value.is_nan()), any::<Option<i64>>()),
                 0..12,
             )
         ) {
             let mut text = String::new();
             for (name, labels, value, stamp) in &series {
-                let labels: Vec<_> = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
+                let labels: Vec<_> = labels.iter().map(|(name, value)| format!("{name}=\"{}\"",
+                    escaped(value))).collect();
                 let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
                 let stamp = stamp.map_or(String::new(), |stamp| format!(" {stamp}"));
                 text += &format!("{name}{labels} {value}{stamp}\n");
@@ -356,7 +360,8 @@ mod tests {
             prop_assert_eq!(page.samples.len(), series.len());
             for (sample, (name, labels, value, _)) in page.samples.iter().zip(&series) {
                 prop_assert_eq!((sample.name, sample.value), (name.as_str(), *value));
-                let read: Vec<_> = pairs(sample.labels).map(|(name, value)| (name.to_owned(), value.into_owned())).collect();
+                let read: Vec<_> = pairs(sample.labels).map(|(name, value)| (name.to_owned(),
+                    value.into_owned())).collect();
                 prop_assert_eq!(&read, labels);
             }
         }

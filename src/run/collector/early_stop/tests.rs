@@ -100,7 +100,8 @@ fn a_failed_objective_is_returned_once_with_its_evidence() {
 fn failures_that_end_before_slow_replies_do_not_end_the_round() {
     let mut early_stop = early_stop(CLOSED, ERRORS);
     let failed = |seq: &u64| seq.is_multiple_of(20);
-    // One of twenty requests fails at once, the others take long: in the order of their ends, forty failures would be first.
+    // One of twenty requests fails at once, the others take long: in the order of their ends, forty failures would be
+    // first.
     let mut early: Vec<u64> = (0..800).filter(failed).collect();
     early.extend((0..800).filter(|seq| !failed(seq)));
     for seq in early {
@@ -174,7 +175,8 @@ fn a_request_that_is_passed_over_counts_once_and_as_met() {
             .iter()
             .all(|&(seq, at)| add(seq, at, 200).is_empty())
     );
-    // Eight times 200 ms behind the end of request 2, the two before it are passed over; request 5 has not waited as long.
+    // Eight times 200 ms behind the end of request 2, the two before it are passed over; request 5 has not waited as
+    // long.
     assert_eq!(add(6, 1620, 200), [false, false, true, true]);
     assert!(add(1, 1612, 1600).is_empty(), "it has counted");
     assert_eq!(add(4, 1613, 100), [true, true, true]);

@@ -59,8 +59,8 @@ pub(super) fn is_cache_reset(url: &str) -> bool {
     name.contains("cache")
 }
 
-/// Whether the server cannot do the action now, but soon. `is_reset`: the action is a cache reset, which sends nothing that
-/// could be wrong, so that 400 is about the state of the server.
+/// Whether the server cannot do the action now, but soon. `is_reset`: the action is a cache reset, which sends
+/// nothing that could be wrong, so that 400 is about the state of the server.
 pub(super) fn is_busy(reply: &CallReply, is_reset: bool) -> bool {
     let words = || String::from_utf8_lossy(&reply.body).to_lowercase();
     // An adapter that is already loaded, or a profiler that already runs: no later attempt is different.
@@ -91,7 +91,8 @@ mod tests {
 
     #[test]
     fn busy_servers_and_refusals() {
-        let sglang = "Cache flushed.\nPlease check backend logs for more details. (When there are running or waiting requests, the operation will not be performed.)\n";
+        let sglang = "Cache flushed.\nPlease check backend logs for more details. (When there are \
+        running or waiting requests, the operation will not be performed.)\n";
         let table = [
             (503, "", true, true),
             (429, "slow down", true, true),

@@ -277,12 +277,14 @@ mod tests {
             "property 'stream_options' is unsupported",
             "property 'stream_options' is unsupported, did you mean 'stream'?",
             "body.stream_options: Extra inputs are not permitted",
-            "[{'type': 'extra_forbidden', 'loc': ('body', 'stream_options'), 'msg': 'Extra inputs are not permitted', 'input': {'include_usage': True}}]",
+            "[{'type': 'extra_forbidden', 'loc': ('body', 'stream_options'), 'msg': 'Extra inputs \
+            are not permitted', 'input': {'include_usage': True}}]",
             "Unexpected fields in the request: {'stream_options'}",
             "Unknown parameter: 'stream_options'.",
             "Unrecognized request argument supplied: stream_options",
             "unknown field `stream_options`, expected one of `model`, `messages`, `stream`, `temperature`",
-            "Extra parameters ['stream_options'] are not allowed when extra-parameters is not set or set to be 'error'.",
+            "Extra parameters ['stream_options'] are not allowed when extra-parameters is not set \
+            or set to be 'error'.",
             "Additional properties are not allowed ('stream_options' was unexpected)",
             "Invalid JSON payload received. Unknown name \"stream_options\": Cannot find field.",
             "create_completion() got an unexpected keyword argument 'stream_options'",
@@ -297,11 +299,13 @@ mod tests {
     #[test]
     fn a_field_with_a_key_of_its_own_is_removed_there() {
         let case = chat(
-            "{ temperature: 0, top_k: 5, seed: 1, min_tokens: 4, stop: [a], extra: { foo: 1, stream_options: { continuous_usage_stats: true } } }",
+            "{ temperature: 0, top_k: 5, seed: 1, min_tokens: 4, stop: [a], extra: { foo: 1, \
+            stream_options: { continuous_usage_stats: true } } }",
         );
         for (message, expected) in [
             (
-                "Unsupported value: 'temperature' does not support 0 with this model. Only the default (1) value is supported.",
+                "Unsupported value: 'temperature' does not support 0 with this model. Only the \
+                default (1) value is supported.",
                 "remove request.temperature, and the server no longer gets the field",
             ),
             (
@@ -310,7 +314,8 @@ mod tests {
             ),
             (
                 "Unexpected fields in the request: {'min_tokens', 'seed', 'ignore_eos'}",
-                "remove request.min_tokens and request.seed, and set request.extra: { ignore_eos: null }, and the server no longer gets the fields",
+                "remove request.min_tokens and request.seed, and set request.extra: { ignore_eos: \
+                null }, and the server no longer gets the fields",
             ),
             (
                 "body.foo: Extra inputs are not permitted; body.stop: Extra inputs are not permitted",
@@ -322,7 +327,8 @@ mod tests {
             ),
             (
                 "unknown field: include_usage",
-                "set request.extra: { stream_options: { include_usage: null } }, and the server no longer gets the field",
+                "set request.extra: { stream_options: { include_usage: null } }, and the server \
+                no longer gets the field",
             ),
             (
                 "Unsupported value: 'stream' does not support true with this model.",
@@ -335,8 +341,10 @@ mod tests {
 
     #[test]
     fn the_limit_has_a_newer_name() {
-        let message = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.";
-        let line = "set request.extra: { max_tokens: null, max_completion_tokens: \"{{ case.max_tokens }}\" }, and the server no longer gets the field";
+        let message = "Unsupported parameter: 'max_tokens' is not supported with this model. Use \
+        'max_completion_tokens' instead.";
+        let line = "set request.extra: { max_tokens: null, max_completion_tokens: \"{{ \
+        case.max_tokens }}\" }, and the server no longer gets the field";
         assert_eq!(of(message, &chat("{ max_tokens: 9 }")), line);
         let of_rows = case(
             "openai-chat",

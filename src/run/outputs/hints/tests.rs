@@ -85,7 +85,8 @@ fn each_cause_has_its_hint() {
             (
                 Http4xx,
                 Some(400),
-                "400: This model's maximum context length is 4096 tokens, you requested 5000 (904 in the messages, 4096 in the completion)",
+                "400: This model's maximum context length is 4096 tokens, you requested 5000 (904 \
+                in the messages, 4096 in the completion)",
             ),
             both,
         ),
@@ -247,7 +248,8 @@ fn a_404_names_the_models_that_are_served_or_the_usual_path() {
         URL,
         "/v1/chat/completions does not exist on this server; check target.url and target.api",
     );
-    let known = "help: POST /v1/chat/completions does not exist on this server; check target.url and target.api. Served models: a (from GET /v1/models).";
+    let known = "help: POST /v1/chat/completions does not exist on this server; check target.url \
+    and target.api. Served models: a (from GET /v1/models).";
     assert_eq!(of(URL, "404: Not Found", &["a"]), known);
 }
 

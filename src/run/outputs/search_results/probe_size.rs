@@ -9,8 +9,8 @@ use llmscen_core::search::{CapacitySearch, Goal};
 use llmscen_core::stats::trend::wait_growth;
 use llmscen_core::units::Nanos;
 
-/// Minimum number of measured requests per user: with fewer, a probe would end before it reaches its load, or for a goodput, before its
-/// throughput window holds three mean durations.
+/// Minimum number of measured requests per user: with fewer, a probe would end before it reaches its load, or for a
+/// goodput, before its throughput window holds three mean durations.
 const MEASURED_PER_USER: u64 = 2;
 const MEASURED_PER_USER_OF_GOODPUT: u64 = 4;
 /// Warm-up requests per user: all users start at once, so their second requests still queue together.
@@ -18,9 +18,10 @@ const WARMUP_PER_USER: u64 = 2;
 /// Measured requests per warm-up request of an open loop, which starts with an empty server.
 const MEASURED_PER_WARMUP: u64 = 4;
 
-/// The requests, or the duration, of a probe as a share of the scenario's: at least `part`, at least what the objectives need to be
-/// decided, and at least [`MEASURED_PER_USER`]. A higher rate lasts as long as the scenario's rate would. Loads that list each
-/// request, and searches over the number of requests or the duration, are not reduced.
+/// The requests, or the duration, of a probe as a share of the scenario's: at least `part`, at least what the
+/// objectives need to be decided, and at least [`MEASURED_PER_USER`]. A higher rate lasts as long as the scenario's
+/// rate would. Loads that list each request, and searches over the number of requests or the duration, are not
+/// reduced.
 pub(crate) fn share(case: &Case, quest: &CapacitySearch, part: f64) -> f64 {
     let share_of = |requests: u64| {
         let all = case.load.requests.or(case.load.turn_limit);
@@ -63,8 +64,8 @@ pub(crate) fn share(case: &Case, quest: &CapacitySearch, part: f64) -> f64 {
     }
 }
 
-/// The case with this share of its requests and its duration, after a warm-up: [`WARMUP_PER_USER`] requests per user, or in an open
-/// loop one per [`MEASURED_PER_WARMUP`] measured ones.
+/// The case with this share of its requests and its duration, after a warm-up: [`WARMUP_PER_USER`] requests per user,
+/// or in an open loop one per [`MEASURED_PER_WARMUP`] measured ones.
 pub(crate) fn reduced(case: &Case, share: f64) -> Case {
     let mut probe_case = case.clone();
     let load = &mut probe_case.load;
@@ -120,8 +121,8 @@ mod tests {
     /// The case of a probe at the load of this index.
     fn probe_case(load_and_search: &str, mix: &str, limit: &str, index: usize, part: f64) -> Case {
         let text = format!(
-            "version: 1\nname: x\ntarget: {{ url: simulator }}\ndataset: {{ kind: prompt, text: x }}\n{load_and_search}\n{mix}\n\
-             slo: [\"{limit}\"]\n"
+            "version: 1\nname: x\ntarget: {{ url: simulator }}\ndataset: {{ kind: prompt, text: x \
+             }}\n{load_and_search}\n{mix}\nslo: [\"{limit}\"]\n"
         );
         let input = Input {
             path: Path::new("x.yaml"),

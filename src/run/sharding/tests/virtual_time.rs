@@ -1,4 +1,5 @@
-//! Virtual time for threads: it advances when all threads sleep, and one thread runs at a time, so that a test has one outcome.
+//! Virtual time for threads: it advances when all threads sleep, and one thread runs at a time, so that a test has
+//! one outcome.
 
 use crate::run::sharding::clock::{ClockReading, GroupClock};
 use llmscen_core::units::Nanos;

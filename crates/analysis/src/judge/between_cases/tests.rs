@@ -102,8 +102,8 @@ fn too_few_rounds_leave_the_decision_to_the_requests() {
     assert_eq!((restarted.runs, restarted.of), (3, Replicates::Rounds));
 }
 
-/// Shares of FAIL of `ttft.mean <= 1.0 * case(…)`, in pairs and one case after the other, on a machine whose speed is a random walk of
-/// 2 % per block and whose blocks differ by 1 %.
+/// Shares of FAIL of `ttft.mean <= 1.0 * case(…)`, in pairs and one case after the other, on a machine whose speed is
+/// a random walk of 2 % per block and whose blocks differ by 1 %.
 fn failed(slowdown: f64, pairs: usize, tests: usize) -> [f64; 2] {
     let mut rng = ChaCha8Rng::seed_from_u64(11);
     let mut normal = move || {

@@ -82,7 +82,8 @@ fn compare_values(contrast: &mut Contrast, scale: Scale) {
 }
 
 /// The note of a throughput that is over whole runs on one side.
-const OF_WHOLE_RUN: &str = "not tested: sending was not steady for long enough, so that a throughput is over the whole run, start and drain included";
+const OF_WHOLE_RUN: &str = "not tested: sending was not steady for long enough, so that a \
+throughput is over the whole run, start and drain included";
 
 fn missing_bounds_note(a: &Reading, b: &Reading) -> String {
     match (a.value, b.value) {
@@ -101,8 +102,8 @@ fn missing_bounds_note(a: &Reading, b: &Reading) -> String {
     }
 }
 
-/// The difference of shares after Newcombe, "Interval estimation for the difference between independent proportions", Statistics
-/// in Medicine 17, 1998, with exact bounds of each share; and Fisher's exact test.
+/// The difference of shares after Newcombe, "Interval estimation for the difference between independent proportions",
+/// Statistics in Medicine 17, 1998, with exact bounds of each share; and Fisher's exact test.
 fn compare_shares(contrast: &mut Contrast, base: (u64, u64), other: (u64, u64)) {
     contrast.p = Some(share::fisher_exact(base, other));
     let Some((a, b)) = interval(&contrast.base).zip(interval(&contrast.other)) else {
@@ -261,8 +262,8 @@ impl Averaging {
     }
 }
 
-/// The minimum standard error of a difference of shares, by their effective requests: runs without any failure show nothing of
-/// the variance between runs.
+/// The minimum standard error of a difference of shares, by their effective requests: runs without any failure show
+/// nothing of the variance between runs.
 fn min_error(sides: [&[&Side]; 2], index: usize) -> f64 {
     let sum = |runs: &[&Side]| {
         let shares = runs

@@ -1,5 +1,5 @@
-//! What several runs a side show where the server differs from start to start: pairs of sides without a difference, with one of 5 %
-//! and with one of 10 %, as `docs/explanation/comparing-runs.md` has it.
+//! What several runs a side show where the server differs from start to start: pairs of sides without a difference,
+//! with one of 5 % and with one of 10 %, as `docs/explanation/comparing-runs.md` has it.
 
 use super::*;
 use llmscen_core::compare::Reading;

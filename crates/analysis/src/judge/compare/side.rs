@@ -15,7 +15,8 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
 
-/// Maximum number of values that an effect size is computed from, which is then accurate to about 0.01; more are thinned.
+/// Maximum number of values that an effect size is computed from, which is then accurate to about 0.01; more are
+/// thinned.
 const MAX_VALUES: usize = 20_000;
 
 /// The evidence of one case of one run, small enough to keep while the next run is read.
@@ -33,8 +34,8 @@ pub struct Side {
     pub(super) values: BTreeMap<Metric, Vec<f64>>,
 }
 
-/// Whether a measure has a confidence interval, by which a difference can be tested: quantiles, means, throughputs and shares of
-/// requests.
+/// Whether a measure has a confidence interval, by which a difference can be tested: quantiles, means, throughputs
+/// and shares of requests.
 pub fn is_comparable(measure: Measure) -> bool {
     match (measure.metric.per(), measure.stat) {
         (Scope::Case, None) => {
@@ -47,7 +48,8 @@ pub fn is_comparable(measure: Measure) -> bool {
     }
 }
 
-/// Summarizes a case of a run for a comparison, with bounds at confidence `level`. `seed` thins the values for effect sizes.
+/// Summarizes a case of a run for a comparison, with bounds at confidence `level`. `seed` thins the values for effect
+/// sizes.
 pub fn summarize_side(
     case: &str,
     sample: &Sample,
@@ -101,7 +103,8 @@ pub fn summarize_side(
     side
 }
 
-/// A random one of every k consecutive values: the k-th would be the same gap of each request where k is a multiple of its gaps.
+/// A random one of every k consecutive values: the k-th would be the same gap of each request where k is a multiple
+/// of its gaps.
 fn thin(values: &[f64], seed: Seed) -> Vec<f64> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed.0);
     let pick = |chunk: &[f64]| {
@@ -117,9 +120,9 @@ fn thin(values: &[f64], seed: Seed) -> Vec<f64> {
     picked
 }
 
-/// A quantile with order statistics as bounds (Woodruff, "Confidence intervals for medians and other position measures", Journal
-/// of the American Statistical Association 47, 1952): exact binomial bounds at the effective sample size, since values of one
-/// request and of consecutive requests are correlated.
+/// A quantile with order statistics as bounds (Woodruff, "Confidence intervals for medians and other position
+/// measures", Journal of the American Statistical Association 47, 1952): exact binomial bounds at the effective
+/// sample size, since values of one request and of consecutive requests are correlated.
 fn quantile_reading<'a>(
     requests: &[MeasuredRequest<'a>],
     metric: Metric,
@@ -175,8 +178,8 @@ fn ratio_reading(units: &Units, level: f64) -> Reading {
     }
 }
 
-/// A share of the requests with exact bounds at the effective sample size, since failures occur in bursts; and that share in
-/// effective samples.
+/// A share of the requests with exact bounds at the effective sample size, since failures occur in bursts; and that
+/// share in effective samples.
 fn share_reading(
     requests: &[MeasuredRequest<'_>],
     metric: Metric,

@@ -1,5 +1,5 @@
-//! What the comparison is worth: 200 pairs of runs, or 800 in rounds, without a difference, with one of 5 % and with one of 10 %, as
-//! `docs/explanation/comparing-runs.md` has it.
+//! What the comparison is worth: 200 pairs of runs, or 800 in rounds, without a difference, with one of 5 % and with
+//! one of 10 %, as `docs/explanation/comparing-runs.md` has it.
 
 use super::*;
 use crate::fixture::{TestRequest, sample_of};
@@ -32,9 +32,9 @@ impl Length {
     }
 }
 
-/// A closed loop of eight users: first tokens log-normal around 200 ms with a queue that clings, one in fifty four times as
-/// slow, 64 to 256 tokens, each request at a pace of its own around 20 ms, each of several rounds with 1 % of luck.
-/// Everything takes `scale` times as long.
+/// A closed loop of eight users: first tokens log-normal around 200 ms with a queue that clings, one in fifty four
+/// times as slow, 64 to 256 tokens, each request at a pace of its own around 20 ms, each of several rounds with 1 %
+/// of luck. Everything takes `scale` times as long.
 fn run(seed: Seed, length: Length, scale: f64) -> Sample {
     let Length(rounds, size) = length;
     let mut rng = ChaCha8Rng::seed_from_u64(seed.0);
@@ -61,7 +61,8 @@ fn run(seed: Seed, length: Length, scale: f64) -> Sample {
     }
 }
 
-/// The requests of a round by eight users, from the first end until a user finds nothing more to send; tokens arrive evenly.
+/// The requests of a round by eight users, from the first end until a user finds nothing more to send; tokens arrive
+/// evenly.
 fn played(rows: &[TestRequest], round: u32) -> (f64, Flow) {
     let mut free = [0.0f64; USERS];
     let mut spans = Vec::new();
@@ -224,7 +225,8 @@ fn table(length: Length, measures: &[Measure]) -> (String, Vec<u64>, u64) {
 /// The rows of the table, their rates of false alarms proven.
 fn proven(length: Length, measures: &[Measure]) -> String {
     let (text, alone, any) = table(length, measures);
-    // A rate of 5 % would bring about as many or more once in a hundred times; of the mean over measures, which go together, too.
+    // A rate of 5 % would bring about as many or more once in a hundred times; of the mean over measures, which go
+    // together, too.
     let chance = |alarms: f64| at_least(length.pairs() as f64, 0.05, alarms) > 0.01;
     let mean = (alone.iter().sum::<u64>() as f64 / measures.len() as f64).round();
     assert!(

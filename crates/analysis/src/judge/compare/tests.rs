@@ -569,7 +569,8 @@ mod cached {
             (seen.finding, seen.p, seen.p_adjusted),
             (Finding::Unknown, None, None)
         );
-        let known = "not tested: cached prompt tokens were 0.0 % in A, 93.0 % in B (`audit.cache` 1.0 %); `--allow-different` tests it";
+        let known = "not tested: cached prompt tokens were 0.0 % in A, 93.0 % in B (`audit.cache` \
+        1.0 %); `--allow-different` tests it";
         assert_eq!(seen.note.as_deref(), Some(known));
         assert_eq!(
             found([None, Some(0.93)]).finding,

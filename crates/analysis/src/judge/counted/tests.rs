@@ -65,7 +65,8 @@ mod quantile {
     proptest! {
         #[test]
         fn it_passes_exactly_where_the_bound_holds(
-            values in prop::collection::vec(0.0..100.0f64, 1..400), p in 0.5..0.999f64, limit in 0.0..110.0f64, up: bool,
+            values in prop::collection::vec(0.0..100.0f64, 1..400), p in 0.5..0.999f64,
+                limit in 0.0..110.0f64, up: bool,
         ) {
             let op = if up { Op::AtLeast } else { Op::Less };
             let seen = judge_quantile(&p99(op, limit), values.clone(), if up { 1.0 - p } else { p });
@@ -77,7 +78,8 @@ mod quantile {
 
         #[test]
         fn a_laxer_limit_is_never_judged_worse(
-            values in prop::collection::vec(0.0..100.0f64, 1..400), p in 0.5..0.99f64, limit in 0.0..100.0f64, more in 0.0..50.0f64,
+            values in prop::collection::vec(0.0..100.0f64, 1..400), p in 0.5..0.99f64,
+                limit in 0.0..100.0f64, more in 0.0..50.0f64,
         ) {
             let score = |limit| match judge_quantile(&p99(Op::Less, limit), values.clone(), p).ruling {
                 Ruling::Pass => 2,

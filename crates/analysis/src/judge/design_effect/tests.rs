@@ -384,10 +384,12 @@ mod verdicts {
     proptest! {
         #[test]
         fn a_laxer_limit_is_never_judged_worse(
-            seed in 0u64..1000, n in 20usize..120, times in 1usize..8, p in 0.5..0.97f64, limit in 0.0..1000.0f64, more in 0.0..800.0f64,
+            seed in 0u64..1000, n in 20usize..120, times in 1usize..8, p in 0.5..0.97f64,
+                limit in 0.0..1000.0f64, more in 0.0..800.0f64,
             load in prop::sample::select(vec![LoadKind::FixedUsers, LoadKind::Arrivals, LoadKind::Other]),
         ) {
-            let values: Vec<f64> = ChaCha8Rng::seed_from_u64(seed).random_iter().take(n).map(|share: f64| share * 1000.0).collect();
+            let shares = ChaCha8Rng::seed_from_u64(seed).random_iter().take(n);
+        let values: Vec<f64> = shares.map(|share: f64| share * 1000.0).collect();
             let score = |limit| {
                 let wanted = check(Metric::Ttft, Some(Stat::Quantile(p)), Op::Less, limit);
                 let seen = ruled(&wanted, alike(values.iter().copied(), times), load);

@@ -42,7 +42,8 @@ mod ratio {
         assert!((2500..3800).contains(&near.need.unwrap()), "{near:?}");
     }
 
-    /// Of ten batches of ten: sums of their offsets from the mean, 10 / 9 of their squares, the root over 100; or of single values.
+    /// Of ten batches of ten: sums of their offsets from the mean, 10 / 9 of their squares, the root over 100; or of
+    /// single values.
     fn seen_error() -> f64 {
         let values: Vec<f64> = spread().map(|own| own.1 - 49.5).collect();
         let squares = |sums: Vec<f64>| {

@@ -309,8 +309,8 @@ mod prediction {
         );
     }
 
-    /// Shares of FAIL, in percent, of `ttft.p50 <= 1.0 * baseline` against ten runs that vary by 3 %, where the run is as fast as the
-    /// baseline, and 10 % slower.
+    /// Shares of FAIL, in percent, of `ttft.p50 <= 1.0 * baseline` against ten runs that vary by 3 %, where the run
+    /// is as fast as the baseline, and 10 % slower.
     fn failed_gates(confidence: f64, baselines: u32) -> [f64; 2] {
         let mut rng = ChaCha8Rng::seed_from_u64(7);
         let mut run = move || {

@@ -64,8 +64,9 @@ mod rule {
         );
         assert_eq!(
             verdict.note.unwrap(),
-            "the value is over the whole run, start and drain included. Sending was steady for 2.0 mean durations of a request, and 3 \
-             are required: measure for longer; users need at least 10 requests each"
+            "the value is over the whole run, start and drain included. Sending was steady for \
+             2.0 mean durations of a request, and 3 are required: measure for longer; users need \
+             at least 10 requests each"
         );
         let point = of(&seen(Some(whole)), Confidence::Point);
         assert_eq!(point.ruling, Ruling::Pass, "a point estimate as asked for");
@@ -387,13 +388,17 @@ mod rule {
     proptest! {
         #[test]
         fn goodput_and_the_quantile_over_all_scheduled_agree(
-            values in prop::collection::vec(prop::option::weighted(0.97, 0.0..100.0f64), 1..600), limit in 50.0..120.0f64,
+            values in prop::collection::vec(prop::option::weighted(0.97, 0.0..100.0f64), 1..600),
+                limit in 50.0..120.0f64,
             percent in prop::sample::select(vec![50.0, 90.0, 95.0, 99.0, 99.9, 100.0]),
         ) {
             let share = percent / 100.0;
-            let rows = sample(values.into_iter().map(|value| value.map_or_else(failed, |value| ok(Metric::Ttft, value))).collect());
-            let by_quantile = Check { of: RequestSet::Scheduled, ..check(Metric::Ttft, Some(Stat::Quantile(share)), Op::Less, limit) };
-            let by_goodput = goodput(vec![RequestLimit { metric: Metric::Ttft, op: Op::Less, limit }], Op::AtLeast, share);
+            let rows = sample(values.into_iter().map(|value| value.map_or_else(failed,
+                |value| ok(Metric::Ttft, value))).collect());
+            let by_quantile = Check { of: RequestSet::Scheduled, ..check(Metric::Ttft,
+                Some(Stat::Quantile(share)), Op::Less, limit) };
+            let by_goodput = goodput(vec![RequestLimit { metric: Metric::Ttft, op: Op::Less, limit }],
+                Op::AtLeast, share);
             let verdicts = [by_quantile, by_goodput].map(|check| rule(&check, &rows, &conditions(true)));
             prop_assert_eq!(verdicts[0].ruling, verdicts[1].ruling);
             prop_assert_eq!(verdicts[0].need, verdicts[1].need);

@@ -311,7 +311,8 @@ fn tokens_per_step(row: &TimedRequest<'_>) -> Option<f64> {
     (row.events() > 1).then(|| (tokens - 1.0) / (row.events() - 1) as f64)
 }
 
-/// One token at the first event, and the rest spread evenly over the others; all tokens at the end of a request with one event.
+/// One token at the first event, and the rest spread evenly over the others; all tokens at the end of a request with
+/// one event.
 fn output_events(row: &TimedRequest<'_>, clock: &Clock) -> Vec<(f64, f64)> {
     let Some(tokens) = row.output_tokens() else {
         return Vec::new();

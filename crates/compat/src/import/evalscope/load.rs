@@ -102,13 +102,18 @@ fn account_load(
         } else {
             draft.carry_cap("--parallel")?;
             draft.note("--parallel", "an open loop sends requests on schedule");
-            draft.note("--rate", "an open loop: evalscope delays requests beyond --parallel, and does not report the delay");
+            draft.note(
+                "--rate",
+                "an open loop: evalscope delays requests beyond --parallel, and \
+            does not report the delay",
+            );
         }
     } else {
         draft.account("--parallel --rate", &[dial]);
         draft.note(
             "--rate",
-            "no rate limit: evalscope submits all requests at once and keeps --parallel of them in flight, a closed loop",
+            "no rate limit: evalscope submits all requests at once and keeps --parallel of them \
+            in flight, a closed loop",
         );
     }
     Ok(())
@@ -291,7 +296,11 @@ fn criteria(draft: &mut Draft) -> Result<(), ImportError> {
     } else if !aims.is_empty() {
         draft.note(
             "--sla-params",
-            format!("{} has no threshold to search for; the search finds the largest load without errors", aims.join(" and ")),
+            format!(
+                "{} has no threshold to search for; the search finds the largest load without \
+            errors",
+                aims.join(" and ")
+            ),
         );
     }
     // A probe with a failed request does not meet the criteria.
@@ -393,7 +402,9 @@ const DATASETS: &[(&str, &str, &str)] = &[
     ("workload_trace", "trace", ""),
 ];
 
-const EXPECTED: &str = "openqa, longalpaca, line_by_line, custom, random, random_vl, random_multi_turn, flickr8k, kontext_bench, mmmu_multi_image, share_gpt_*, custom_multi_turn, swe_smith, trie_*, speed_benchmark, speed_benchmark_long, embedding, rerank or workload_trace";
+const EXPECTED: &str = "openqa, longalpaca, line_by_line, custom, random, random_vl, \
+random_multi_turn, flickr8k, kontext_bench, mmmu_multi_image, share_gpt_*, custom_multi_turn, \
+swe_smith, trie_*, speed_benchmark, speed_benchmark_long, embedding, rerank or workload_trace";
 
 pub(super) fn dataset_name(draft: &Draft) -> String {
     draft.text("--dataset").unwrap_or_else(|| "openqa".into())
@@ -413,7 +424,11 @@ pub(super) fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
         draft.set("dataset/path", "builtin");
         draft.set("dataset/turns", json!({}));
         draft.account("--scenario", &["dataset.turns", "load.duration"]);
-        draft.note("--scenario", "AgentX runs AIPerf with its own sessions; llmscen uses the conversations of `dataset.path`");
+        draft.note(
+            "--scenario",
+            "AgentX runs AIPerf with its own sessions; llmscen uses the \
+        conversations of `dataset.path`",
+        );
         draft.note("--dataset", "--scenario takes its place");
         return Ok(());
     }

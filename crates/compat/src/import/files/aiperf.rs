@@ -1,4 +1,5 @@
-//! AIPerf's config files (schema 2.0 of its release 0.13), also inside of an AIPerfJob: each field is a flag of `aiperf profile`.
+//! AIPerf's config files (schema 2.0 of its release 0.13), also inside of an AIPerfJob: each field is a flag of
+//! `aiperf profile`.
 
 use crate::import::Tool;
 use crate::import::aiperf::translate;
@@ -727,8 +728,8 @@ fn add(
     Ok(())
 }
 
-/// A length with a mean and a median: in a lognormal distribution, exp(σ²/2) is the mean over the median. A run that is merged over
-/// another one may have a standard deviation of that.
+/// A length with a mean and a median: in a lognormal distribution, exp(σ²/2) is the mean over the median. A run that
+/// is merged over another one may have a standard deviation of that.
 fn lognormal(length: &Node) -> Option<Value> {
     let known = ["mean", "median", "stddev"];
     let is_known = |entry: &Entry| known.contains(&entry.key.as_str());

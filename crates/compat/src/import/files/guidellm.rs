@@ -1,5 +1,5 @@
-//! GuideLLM's scenario files: those of its release 0.8 (`spec` and `benchmarks`), and the older ones with the options of
-//! `guidellm benchmark`.
+//! GuideLLM's scenario files: those of its release 0.8 (`spec` and `benchmarks`), and the older ones with the options
+//! of `guidellm benchmark`.
 
 use crate::import::Tool;
 use crate::import::command::Command;

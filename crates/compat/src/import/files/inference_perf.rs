@@ -68,7 +68,8 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
             return Err(draft.invalid(
                 "api.type",
                 other,
-                "completion, chat, anthropic_messages or embeddings; write others by hand, such as `api: rerank` with its `dataset`",
+                "completion, chat, anthropic_messages or embeddings; write others by hand, such \
+                as `api: rerank` with its `dataset`",
             ));
         }
     };
@@ -219,7 +220,9 @@ fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
             return Err(draft.invalid(
                 "data.type",
                 other,
-                "random, synthetic, shared_prefix, bimodal, shareGPT, conversation_replay, synthetic_agentic, otel_trace_replay, weka_trace_replay, trace_replay or mock; use other datasets as a file with `kind: rows`",
+                "random, synthetic, shared_prefix, bimodal, shareGPT, conversation_replay, \
+                synthetic_agentic, otel_trace_replay, weka_trace_replay, trace_replay or mock; \
+                use other datasets as a file with `kind: rows`",
             ));
         }
     }
@@ -709,7 +712,8 @@ fn sweep(draft: &mut Draft) -> Result<(), ImportError> {
     draft.account("load.sweep", &["matrix/load.concurrency", "load/duration"]);
     draft.note(
         "load.sweep",
-        "a matrix of users: its rates depend on measurements, so no two runs have the same plan; `search` finds the maximum load",
+        "a matrix of users: its rates depend on measurements, so no two runs have the same plan; \
+        `search` finds the maximum load",
     );
     Ok(())
 }

@@ -1,8 +1,9 @@
-//! Master configs of InferenceX (formerly InferenceMAX), `configs/*-master.yaml` of 2026, in both of their layouts: `scenarios:
-//! { fixed-seq-len: [...] }`, and the older `seq-len-configs`.
+//! Master configs of InferenceX (formerly InferenceMAX), `configs/*-master.yaml` of 2026, in both of their layouts:
+//! `scenarios: { fixed-seq-len: [...] }`, and the older `seq-len-configs`.
 //!
-//! Such a file names deployments and loads. How they are run is defined by its benchmark scripts: random prompts of 80 % to
-//! 100 % of the length, ten requests per user, two of them as warm-up; or logged sessions of agents, from a random turn on, an hour long.
+//! Such a file names deployments and loads. How they are run is defined by its benchmark scripts: random prompts of
+//! 80 % to 100 % of the length, ten requests per user, two of them as warm-up; or logged sessions of agents, from a
+//! random turn on, an hour long.
 
 use crate::import::draft::{Draft, between, number, seconds};
 use crate::import::files::{Fields, Files, Test, Tests, is_hidden, local, mistake};

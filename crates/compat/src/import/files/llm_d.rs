@@ -1,5 +1,5 @@
-//! Files of llm-d-benchmark (2026): workload profiles of its harnesses inference-perf, guidellm, vllm-benchmark and inferencemax,
-//! experiments (a profile with treatments), and scenarios, which name a model and a profile.
+//! Files of llm-d-benchmark (2026): workload profiles of its harnesses inference-perf, guidellm, vllm-benchmark and
+//! inferencemax, experiments (a profile with treatments), and scenarios, which name a model and a profile.
 
 use crate::import::draft::Draft;
 use crate::import::files::{

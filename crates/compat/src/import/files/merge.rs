@@ -1,7 +1,8 @@
 //! Makes scenarios of the tests of a plan file.
 //!
-//! What all tests share is the scenario. What differs in the target is a variant, what differs in the requests is a workload, and
-//! the loads of a test are a ladder. Only this module knows how tests are written; the translations only make a list of them.
+//! What all tests share is the scenario. What differs in the target is a variant, what differs in the requests is a
+//! workload, and the loads of a test are a ladder. Only this module knows how tests are written; the translations
+//! only make a list of them.
 
 use crate::import::draft::{Account, Head, name, set, write};
 use crate::import::files::{ImportedFile, NamedScenario, Spec, Test};
@@ -35,8 +36,8 @@ struct Group {
     accounts: Accounts,
 }
 
-/// `title`: the name of the file. `more`: what the name of the scenario has beside it. `rest`: the parts of the file that are in no
-/// test.
+/// `title`: the name of the file. `more`: what the name of the scenario has beside it. `rest`: the parts of the file
+/// that are in no test.
 pub(super) fn merge(
     spec: &Spec,
     [title, more]: [&str; 2],

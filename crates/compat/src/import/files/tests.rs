@@ -112,7 +112,8 @@ fn an_unknown_format_is_an_error_that_lists_the_known_ones() {
     let error = text("a: 1\n", None).unwrap_err().to_string();
     assert!(
         error.ends_with(
-            "unknown format; known are llm-d, inferencex, vllm-serving-tests, vllm-perf-eval, aiperf, inference-perf, guidellm"
+            "unknown format; known are llm-d, inferencex, vllm-serving-tests, vllm-perf-eval, \
+            aiperf, inference-perf, guidellm"
         ),
         "{error}"
     );
@@ -177,7 +178,8 @@ fn an_unknown_field_is_listed_with_a_hint() {
     );
 }
 
-/// The files of `tests/imports/plans` with one key more in one of their mappings, as JSON, and the path of that mapping.
+/// The files of `tests/imports/plans` with one key more in one of their mappings, as JSON, and the path of that
+/// mapping.
 fn with_unknown_keys(value: &serde_json::Value) -> Vec<(String, serde_json::Value)> {
     fn paths(value: &serde_json::Value, path: &str, found: &mut Vec<String>) {
         match value {
@@ -267,14 +269,18 @@ fn becomes(content: &str, parts: &[&str], cases_of_all: usize, loses_load: bool)
     assert_eq!(!lost.is_empty(), loses_load, "{lost:#?}");
 }
 
-const AIPERF: &str = "benchmark:\n  model: m\n  endpoint: { url: 'http://h:8000', type: chat }\n  dataset: { type: synthetic, prompts: { isl: 100, osl: 10 } }\n";
+const AIPERF: &str = "benchmark:\n  model: m\n  endpoint: { url: 'http://h:8000', type: chat }\n  \
+dataset: { type: synthetic, prompts: { isl: 100, osl: 10 } }\n";
 
 #[test]
 fn every_phase_and_every_point_of_a_sweep_is_a_case() {
-    let phases = "  phases:\n  - { name: low, kind: profiling, type: concurrency, concurrency: 2, requests: 20 }\n  - { name: high, kind: profiling, type: concurrency, concurrency: 9, requests: 90 }\n";
+    let phases = "  phases:\n  - { name: low, kind: profiling, type: concurrency, concurrency: 2, \
+    requests: 20 }\n  - { name: high, kind: profiling, type: concurrency, concurrency: 9, \
+    requests: 90 }\n";
     becomes(&format!("{AIPERF}{phases}"), &["10x"], 2, false);
     let phase = "  phases: [{ name: p, kind: profiling, type: concurrency, concurrency: 2, requests: 20 }]\n";
-    let sweep = "sweep: { type: grid, variables: { phases.profiling.concurrency: [1, 2, 3], dataset.prompts.osl: [4, 5, 6] } }\n";
+    let sweep = "sweep: { type: grid, variables: { phases.profiling.concurrency: [1, 2, 3], \
+    dataset.prompts.osl: [4, 5, 6] } }\n";
     becomes(&format!("{AIPERF}{phase}{sweep}"), &[], 9, false);
     let odd = sweep.replace("type: grid", "type: grid, seeds: [1, 2]");
     becomes(
@@ -300,7 +306,8 @@ fn jobs_sweeps_and_older_files_of_aiperf_are_read() {
     let phase = "  phases: { profiling: { type: concurrency, concurrency: 2, requests: 20 } }\n";
     becomes(
         &format!(
-            "apiVersion: v1\nkind: AIPerfSweep\nspec:\n  {}{phase}  sweep: {{ type: grid, parameters: {{ concurrency: [1, 2] }} }}\n",
+            "apiVersion: v1\nkind: AIPerfSweep\nspec:\n  {}{phase}  sweep: {{ type: grid, \
+            parameters: {{ concurrency: [1, 2] }} }}\n",
             body.trim_end().to_owned() + "\n  "
         ),
         &[],
@@ -308,16 +315,23 @@ fn jobs_sweeps_and_older_files_of_aiperf_are_read() {
         false,
     );
     becomes(
-        "kind: AIPerfSweep\nspec:\n  benchmark: { model: m, endpoint: { url: 'http://h:8000', type: chat }, dataset: { type: synthetic, prompts: { isl: 100, osl: 10 } } }\n  failurePolicy: continue\n  sweep: { type: scenarios, runs: [{ name: low, phases: { profiling: { type: concurrency, concurrency: 2, requests: 20 } } }, { name: high, phases: { profiling: { type: concurrency, concurrency: 9, requests: 90 } } }] }\n",
+        "kind: AIPerfSweep\nspec:\n  benchmark: { model: m, endpoint: { url: 'http://h:8000', \
+        type: chat }, dataset: { type: synthetic, prompts: { isl: 100, osl: 10 } } }\n  \
+        failurePolicy: continue\n  sweep: { type: scenarios, runs: [{ name: low, phases: { \
+        profiling: { type: concurrency, concurrency: 2, requests: 20 } } }, { name: high, phases: \
+        { profiling: { type: concurrency, concurrency: 9, requests: 90 } } }] }\n",
         &["- 2", "- 9", "requests: 10x"],
         2,
         false,
     );
-    let older = "model: m\nendpoint: { url: 'http://h:8000', type: chat }\ndataset: { type: synthetic, prompts: { isl: 100, osl: 10 } }\nphases: { profiling: { type: concurrency, concurrency: 2, requests: 20 } }\nserverMetrics: { urls: ['http://h:8000/metrics'] }\n";
+    let older = "model: m\nendpoint: { url: 'http://h:8000', type: chat }\ndataset: { type: \
+    synthetic, prompts: { isl: 100, osl: 10 } }\nphases: { profiling: { type: concurrency, \
+    concurrency: 2, requests: 20 } }\nserverMetrics: { urls: ['http://h:8000/metrics'] }\n";
     becomes(older, &["concurrency: 2", "requests: 20"], 1, false);
     becomes(
         &format!(
-            "{AIPERF}  serverMetrics: {{ urls: ['http://h:8000/metrics'] }}\n  phases: {{ profiling: {{ type: concurrency, concurrency: 2, requests: 20 }} }}\n"
+            "{AIPERF}  serverMetrics: {{ urls: ['http://h:8000/metrics'] }}\n  phases: {{ \
+            profiling: {{ type: concurrency, concurrency: 2, requests: 20 }} }}\n"
         ),
         &["metrics:", "http://h:8000/metrics"],
         1,
@@ -325,7 +339,17 @@ fn jobs_sweeps_and_older_files_of_aiperf_are_read() {
     );
     // A job that lists every default, in the template of a sweep that has its own fields.
     becomes(
-        "kind: AIPerfSweep\nspec:\n  ttlSecondsAfterFinished: 86400\n  failurePolicy: { onChildFailure: continue, maxFailures: 0 }\n  sweep: { type: scenarios, runs: [{ name: low, phases: [{ name: profiling, concurrency: 2 }] }, { name: high, phases: [{ name: profiling, concurrency: 9 }] }] }\n  template:\n    spec:\n      cancel: false\n      keepFailedPods: false\n      benchmark:\n        models: { strategy: weighted, items: [{ name: a, weight: 0.25 }, { name: b, weight: 0.75 }] }\n        endpoint: { url: 'http://h:8000', type: chat, readyCheckMode: inference, readyCheckInterval: 5, readyCheckTimeout: 0, useLegacyMaxTokens: false, downloadVideoContent: false, extra: {}, headers: {} }\n        datasets: [{ name: main, type: synthetic, prompts: { isl: 100, osl: 10 } }]\n        phases: [{ name: profiling, type: concurrency, concurrency: 1, requests: 20 }]\n        serverMetrics: { enabled: true, discovery: { mode: auto } }\n",
+        "kind: AIPerfSweep\nspec:\n  ttlSecondsAfterFinished: 86400\n  failurePolicy: { \
+        onChildFailure: continue, maxFailures: 0 }\n  sweep: { type: scenarios, runs: [{ name: \
+        low, phases: [{ name: profiling, concurrency: 2 }] }, { name: high, phases: [{ name: \
+        profiling, concurrency: 9 }] }] }\n  template:\n    spec:\n      cancel: false\n      \
+        keepFailedPods: false\n      benchmark:\n        models: { strategy: weighted, items: [{ \
+        name: a, weight: 0.25 }, { name: b, weight: 0.75 }] }\n        endpoint: { url: \
+        'http://h:8000', type: chat, readyCheckMode: inference, readyCheckInterval: 5, \
+        readyCheckTimeout: 0, useLegacyMaxTokens: false, downloadVideoContent: false, extra: {}, \
+        headers: {} }\n        datasets: [{ name: main, type: synthetic, prompts: { isl: 100, \
+        osl: 10 } }]\n        phases: [{ name: profiling, type: concurrency, concurrency: 1, \
+        requests: 20 }]\n        serverMetrics: { enabled: true, discovery: { mode: auto } }\n",
         &["name: a", "weight: 0.75", "- 2", "- 9"],
         2,
         false,
@@ -341,7 +365,8 @@ fn a_phase_of_aiperf_has_the_dataset_that_it_names() {
         )
     };
     let phases = format!("phases:\n{}{}", phase("one", "short"), phase("two", "long"));
-    let listed = "datasets: [{ name: short, prompts: { isl: 100, osl: 10 } }, { name: long, prompts: { isl: 900, osl: 10 } }]\n";
+    let listed = "datasets: [{ name: short, prompts: { isl: 100, osl: 10 } }, { name: long, \
+    prompts: { isl: 900, osl: 10 } }]\n";
     becomes(
         &format!("{head}{listed}{phases}"),
         &["tokens: 100", "tokens: 900"],
@@ -356,7 +381,8 @@ fn a_phase_of_aiperf_has_the_dataset_that_it_names() {
         true,
     );
     let named = "datasets: { short: { type: synthetic, prompts: { isl: 100, osl: 10 } } }\n";
-    let sweep = "sweep: { type: scenarios, runs: [{ name: a, datasets: { short: { prompts: { isl: 7 } } } }, { name: b, datasets: { short: { prompts: { isl: 8 } } } }] }\n";
+    let sweep = "sweep: { type: scenarios, runs: [{ name: a, datasets: { short: { prompts: { isl: \
+    7 } } } }, { name: b, datasets: { short: { prompts: { isl: 8 } } } }] }\n";
     becomes(
         &format!("{head}{named}phases:\n{}{sweep}", phase("one", "short")),
         &["tokens: 7", "tokens: 8"],
@@ -367,7 +393,8 @@ fn a_phase_of_aiperf_has_the_dataset_that_it_names() {
 
 #[test]
 fn ramps_and_filters_of_aiperf_are_kept() {
-    let ramp = "  phases: { profiling: { type: poisson, rate: 50, duration: 300, concurrency: 64, rateRamp: 30s, prefillRamp: 30s } }\n";
+    let ramp = "  phases: { profiling: { type: poisson, rate: 50, duration: 300, concurrency: 64, \
+    rateRamp: 30s, prefillRamp: 30s } }\n";
     becomes(
         &format!("{AIPERF}{ramp}"),
         &["rate: 0/s -> 50/s", "for: 30s", "for: 270s", "of: 64"],
@@ -376,7 +403,9 @@ fn ramps_and_filters_of_aiperf_are_kept() {
     );
     let log = |synthesis: &str| {
         format!(
-            "benchmark:\n  model: m\n  endpoint: {{ url: 'http://h:8000', type: chat }}\n  dataset: {{ type: file, path: t.jsonl, format: mooncake_trace, synthesis: {{ {synthesis} }} }}\n  phases: {{ type: fixed_schedule, concurrency: 200 }}\n"
+            "benchmark:\n  model: m\n  endpoint: {{ url: 'http://h:8000', type: chat }}\n  \
+            dataset: {{ type: file, path: t.jsonl, format: mooncake_trace, synthesis: {{ \
+            {synthesis} }} }}\n  phases: {{ type: fixed_schedule, concurrency: 200 }}\n"
         )
     };
     let kept = "speedupRatio: 2.0, promptLenMultiplier: 1.0, maxIsl: 8192";
@@ -402,14 +431,17 @@ fn ramps_and_filters_of_aiperf_are_kept() {
     becomes(&format!("{audio}{phase}"), &["kind: audio"], 1, true);
 }
 
-const INFERENCE_PERF: &str = "api: { type: chat, streaming: true }\nserver: { type: vllm, model_name: m, base_url: 'http://h:8000' }\n";
+const INFERENCE_PERF: &str = "api: { type: chat, streaming: true }\nserver: { type: vllm, \
+model_name: m, base_url: 'http://h:8000' }\n";
 
 #[test]
 fn workloads_of_inference_perf_keep_their_lengths_and_sessions() {
     let stage = "load: { type: constant, stages: [{ rate: 2, duration: 30 }] }\n";
     becomes(
         &format!(
-            "{INFERENCE_PERF}{stage}data: {{ type: shared_prefix, shared_prefix: {{ num_unique_system_prompts: 150, num_users_per_system_prompt: 7, system_prompt_len: 100, question_len: 50, output_len: 20 }} }}\n"
+            "{INFERENCE_PERF}{stage}data: {{ type: shared_prefix, shared_prefix: {{ \
+            num_unique_system_prompts: 150, num_users_per_system_prompt: 7, system_prompt_len: \
+            100, question_len: 50, output_len: 20 }} }}\n"
         ),
         &["groups: 150", "per_group: 7"],
         1,
@@ -432,7 +464,11 @@ fn workloads_of_inference_perf_keep_their_lengths_and_sessions() {
         "load: { type: concurrent, stages: [{ concurrency_level: 4, num_requests: 40 }] }\n";
     becomes(
         &format!(
-            "{INFERENCE_PERF}{users}data: {{ type: conversation_replay, conversation_replay: {{ num_conversations: 10, shared_system_prompt_len: 100, turns_per_conversation: {{ type: uniform, min: 2, max: 6 }}, input_tokens_per_turn: {{ type: normal, mean: 50, std_dev: 5, min: 10, max: 90 }}, output_tokens_per_turn: 20, tool_call_latency_sec: 2, odd: 1 }} }}\n"
+            "{INFERENCE_PERF}{users}data: {{ type: conversation_replay, conversation_replay: {{ \
+            num_conversations: 10, shared_system_prompt_len: 100, turns_per_conversation: {{ \
+            type: uniform, min: 2, max: 6 }}, input_tokens_per_turn: {{ type: normal, mean: 50, \
+            std_dev: 5, min: 10, max: 90 }}, output_tokens_per_turn: 20, tool_call_latency_sec: \
+            2, odd: 1 }} }}\n"
         ),
         &[
             "not understood: odd",
@@ -446,7 +482,10 @@ fn workloads_of_inference_perf_keep_their_lengths_and_sessions() {
     );
     becomes(
         &format!(
-            "{INFERENCE_PERF}load: {{ type: trace_session_replay, stages: [{{ concurrent_sessions: 4 }}, {{ concurrent_sessions: 8 }}] }}\ndata: {{ type: otel_trace_replay, otel_trace_replay: {{ trace_directory: t, use_static_model: true, static_model_name: own }} }}\n"
+            "{INFERENCE_PERF}load: {{ type: trace_session_replay, stages: [{{ \
+            concurrent_sessions: 4 }}, {{ concurrent_sessions: 8 }}] }}\ndata: {{ type: \
+            otel_trace_replay, otel_trace_replay: {{ trace_directory: t, use_static_model: true, \
+            static_model_name: own }} }}\n"
         ),
         &["on_exhausted: stop", "model: own"],
         2,
@@ -454,7 +493,13 @@ fn workloads_of_inference_perf_keep_their_lengths_and_sessions() {
     );
     let agents = |depth: u32| {
         format!(
-            "{INFERENCE_PERF}load: {{ type: trace_session_replay, stages: [{{ concurrent_sessions: 2 }}] }}\ndata: {{ type: synthetic_agentic, synthetic_agentic: {{ num_sessions: 5, seed: 2, theme_mix: {{ generic: 1.0 }}, turns_per_session: {{ type: fixed, mean: 3 }}, fanout_probability: 0.0, tool_loop_depth: {{ type: fixed, mean: {depth} }}, input_tokens_per_turn: {{ type: fixed, mean: 200 }}, output_tokens_per_turn: {{ type: fixed, mean: 60 }}, tool_call_latency_sec: {{ type: fixed, mean: 1 }}, user_think_time_sec: {{ type: fixed, mean: 2 }} }} }}\n"
+            "{INFERENCE_PERF}load: {{ type: trace_session_replay, stages: [{{ \
+            concurrent_sessions: 2 }}] }}\ndata: {{ type: synthetic_agentic, synthetic_agentic: \
+            {{ num_sessions: 5, seed: 2, theme_mix: {{ generic: 1.0 }}, turns_per_session: {{ \
+            type: fixed, mean: 3 }}, fanout_probability: 0.0, tool_loop_depth: {{ type: fixed, \
+            mean: {depth} }}, input_tokens_per_turn: {{ type: fixed, mean: 200 }}, \
+            output_tokens_per_turn: {{ type: fixed, mean: 60 }}, tool_call_latency_sec: {{ type: \
+            fixed, mean: 1 }}, user_think_time_sec: {{ type: fixed, mean: 2 }} }} }}\n"
         )
     };
     let kept = [
@@ -484,7 +529,9 @@ fn workloads_of_inference_perf_keep_their_lengths_and_sessions() {
     }
     becomes(
         &format!(
-            "{INFERENCE_PERF}load: {{ type: trace_replay, trace: {{ file: a.csv, format: AzurePublicDataset }} }}\ndata: {{ type: random, input_distribution: {{ mean: 100, std_dev: 5 }}, output_distribution: {{ mean: 10, std_dev: 1 }} }}\n"
+            "{INFERENCE_PERF}load: {{ type: trace_replay, trace: {{ file: a.csv, format: \
+            AzurePublicDataset }} }}\ndata: {{ type: random, input_distribution: {{ mean: 100, \
+            std_dev: 5 }}, output_distribution: {{ mean: 10, std_dev: 1 }} }}\n"
         ),
         &["trace:", "path: a.csv", "layout: azure"],
         1,
@@ -492,7 +539,8 @@ fn workloads_of_inference_perf_keep_their_lengths_and_sessions() {
     );
     becomes(
         &format!(
-            "{INFERENCE_PERF}load: {{ type: constant, interval: 5, stages: [{{ rate: 2, duration: 30, odd: 1 }}, {{ rate: 4, duration: 30 }}] }}\ndata: {{ type: mock }}\n"
+            "{INFERENCE_PERF}load: {{ type: constant, interval: 5, stages: [{{ rate: 2, duration: \
+            30, odd: 1 }}, {{ rate: 4, duration: 30 }}] }}\ndata: {{ type: mock }}\n"
         ),
         &["rate: 0/s", "for: 5s", "not understood: odd"],
         1,
@@ -505,7 +553,8 @@ fn the_lengths_of_published_workloads_are_read() {
     let stage = "load: { type: constant, stages: [{ rate: 2, duration: 30 }] }\n";
     let random = |input: &str, output: &str| {
         format!(
-            "{INFERENCE_PERF}{stage}data: {{ type: random, input_distribution: {input}, output_distribution: {output} }}\n"
+            "{INFERENCE_PERF}{stage}data: {{ type: random, input_distribution: {input}, \
+            output_distribution: {output} }}\n"
         )
     };
     becomes(
@@ -541,7 +590,9 @@ fn the_lengths_of_published_workloads_are_read() {
     assert!(help.contains("an expression of Normal"), "{help}");
     becomes(
         &format!(
-            "{INFERENCE_PERF}{stage}data: {{ type: bimodal, bimodal: {{ mode_a_ratio: 0.7, mode_a_groups: 3, mode_a_system_prompt_len: 100, mode_a_user_prompt_len: 20, mode_a_output_len: 5, mode_b_user_prompt_len: 900, mode_b_output_len: 50 }} }}\n"
+            "{INFERENCE_PERF}{stage}data: {{ type: bimodal, bimodal: {{ mode_a_ratio: 0.7, \
+            mode_a_groups: 3, mode_a_system_prompt_len: 100, mode_a_user_prompt_len: 20, \
+            mode_a_output_len: 5, mode_b_user_prompt_len: 900, mode_b_output_len: 50 }} }}\n"
         ),
         &[
             "weight: 0.7",
@@ -585,12 +636,15 @@ fn the_lengths_of_published_workloads_are_read() {
 fn the_turns_of_guidellm_keep_their_first_prompt_and_their_delay() {
     let spec = |data: &str| {
         format!(
-            "spec:\n  backend: {{ kind: openai_http, target: 'http://h:8000', model: m }}\n  profile: {{ kind: concurrent, streams: 4 }}\n  data: {data}\n  seed: {{ kind: static, value: 7 }}\n  constraints: [{{ kind: min_requests, count: 10 }}]\n"
+            "spec:\n  backend: {{ kind: openai_http, target: 'http://h:8000', model: m }}\n  \
+            profile: {{ kind: concurrent, streams: 4 }}\n  data: {data}\n  seed: {{ kind: static, \
+            value: 7 }}\n  constraints: [{{ kind: min_requests, count: 10 }}]\n"
         )
     };
     becomes(
         &spec(
-            "{ kind: synthetic_text, prompt_tokens: 100, output_tokens: 10, first_prompt_tokens: 3000, turns: 5, delay: 2 }",
+            "{ kind: synthetic_text, prompt_tokens: 100, output_tokens: 10, first_prompt_tokens: \
+            3000, turns: 5, delay: 2 }",
         ),
         &["seed: 7", "tokens: 3000", "tokens: 100", "think_time: 2s"],
         1,
@@ -618,7 +672,8 @@ fn the_turns_of_guidellm_keep_their_first_prompt_and_their_delay() {
 
 #[test]
 fn embeddings_of_vllm_have_no_output_length() {
-    let file = "[{ \"test_name\": \"serving_embed\", \"qps_list\": [4], \"client_parameters\": { \"model\": \"m\", \"backend\": \"openai-embeddings\", \"endpoint\": \"/v1/embeddings\", \"dataset_name\": \"random\", \"random_input_len\": 32, \"random_batch_size\": 4, \"num_prompts\": 20 } }]\n";
+    let file = "[{ \"test_name\": \"serving_embed\", \"qps_list\": [4], \"client_parameters\": \
+    { \"model\": \"m\", \"backend\": \"openai-embeddings\", \"endpoint\": \"/v1/embeddings\", \"dataset_name\": \"random\", \"random_input_len\": 32, \"random_batch_size\": 4, \"num_prompts\": 20 } }]\n";
     becomes(
         file,
         &["kind: embeddings", "tokens: 32", "batch: 4"],
@@ -633,7 +688,9 @@ fn embeddings_of_vllm_have_no_output_length() {
 fn agents_and_twins_of_inferencex_are_named() {
     let entry = |name: &str, precision: &str, more: &str| {
         format!(
-            "{name}:\n  image: i\n  model: m\n  precision: {precision}\n  framework: vllm\n  runner: h200\n  scenarios:\n    fixed-seq-len: [{{ isl: 1024, osl: 512, search-space: [{{ tp: 4, conc-list: [4, 8] }}] }}]\n{more}"
+            "{name}:\n  image: i\n  model: m\n  precision: {precision}\n  framework: vllm\n  \
+            runner: h200\n  scenarios:\n    fixed-seq-len: [{{ isl: 1024, osl: 512, search-space: \
+            [{{ tp: 4, conc-list: [4, 8] }}] }}]\n{more}"
         )
     };
     becomes(
@@ -662,10 +719,14 @@ fn agents_and_twins_of_inferencex_are_named() {
 
 #[test]
 fn overrides_of_guidellm_reach_into_lists() {
-    let spec = "spec:\n  backend: { kind: openai_http, target: 'http://h:8000', model: m }\n  profile: { kind: concurrent, streams: 4 }\n  data: { kind: synthetic_text, prompt_tokens: 100, output_tokens: 10, turns: 5, prefix_buckets: [{ prefix_count: 3, prefix_tokens: 60, bucket_weight: 100 }] }\n  constraints: [{ kind: max_requests, count: 10 }]\n";
+    let spec = "spec:\n  backend: { kind: openai_http, target: 'http://h:8000', model: m }\n  \
+    profile: { kind: concurrent, streams: 4 }\n  data: { kind: synthetic_text, prompt_tokens: \
+    100, output_tokens: 10, turns: 5, prefix_buckets: [{ prefix_count: 3, prefix_tokens: 60, \
+    bucket_weight: 100 }] }\n  constraints: [{ kind: max_requests, count: 10 }]\n";
     becomes(
         &format!(
-            "{spec}benchmarks: [{{ profile.streams: 4, 'constraints[0].count': 40 }}, {{ profile.streams: 9, 'constraints[0].count': 90 }}]\n"
+            "{spec}benchmarks: [{{ profile.streams: 4, 'constraints[0].count': 40 }}, {{ \
+            profile.streams: 9, 'constraints[0].count': 90 }}]\n"
         ),
         &[
             "kind: prefix",
@@ -694,7 +755,9 @@ fn a_test_without_a_load_is_an_error() {
 
 #[test]
 fn repetitions_of_perf_eval_are_rounds() {
-    let file = "name: default\nvllm: { model: org/m-7b, serve_args: '--max-model-len 4096' }\nvllm_bench:\n  configs:\n  - { name: chat, dataset: random, input_len: 100, output_len: 10, num_prompts: 20, max_concurrency: 2, repetitions: 3 }\n";
+    let file = "name: default\nvllm: { model: org/m-7b, serve_args: '--max-model-len 4096' \
+    }\nvllm_bench:\n  configs:\n  - { name: chat, dataset: random, input_len: 100, output_len: \
+    10, num_prompts: 20, max_concurrency: 2, repetitions: 3 }\n";
     becomes(file, &["name: chat", "rounds: 3"], 1, false);
 }
 
@@ -709,10 +772,22 @@ fn no_secret_of_a_url_a_name_or_a_header_is_written() {
     let sweep = "sweep: { type: grid, parameters: { endpoint.api_key: [hush1, hush2] } }\n";
     let files = [
         format!("{urls}{metrics}{phase}{sweep}"),
-        "spec:\n  backend: { kind: openai_http, target: 'http://u:hush@h:8000', api_key: hush }\n  profile: { kind: concurrent, streams: 4 }\n  data: { kind: synthetic_text, prompt_tokens: 100, output_tokens: 10 }\n  constraints: [{ kind: max_requests, count: 10 }]\nbenchmarks: [{ backend.api_key: hush-a }]\n".to_owned(),
-        format!("{INFERENCE_PERF}load: {{ type: constant, stages: [{{ rate: 2, duration: 30 }}] }}\ndata: {{ type: mock }}\nmetrics: {{ prometheus: {{ url: 'http://u:hush@p:9090' }} }}\n")
-            .replace("streaming: true", "streaming: true, headers: { x-api-key: 4815162342 }"),
-        "a:\n  model: m\n  framework: vllm\n  runner: r\n  scenarios: { fixed-seq-len: [{ isl: 64, osl: 8, search-space: [{ tp: 4, api_key: hush, conc-list: [4] }] }] }\n".to_owned(),
+        "spec:\n  backend: { kind: openai_http, target: 'http://u:hush@h:8000', api_key: hush \
+        }\n  profile: { kind: concurrent, streams: 4 }\n  data: { kind: synthetic_text, \
+        prompt_tokens: 100, output_tokens: 10 }\n  constraints: [{ kind: max_requests, count: 10 \
+        }]\nbenchmarks: [{ backend.api_key: hush-a }]\n"
+            .to_owned(),
+        format!(
+            "{INFERENCE_PERF}load: {{ type: constant, stages: [{{ rate: 2, duration: 30 }}] \
+        }}\ndata: {{ type: mock }}\nmetrics: {{ prometheus: {{ url: 'http://u:hush@p:9090' }} }}\n"
+        )
+        .replace(
+            "streaming: true",
+            "streaming: true, headers: { x-api-key: 4815162342 }",
+        ),
+        "a:\n  model: m\n  framework: vllm\n  runner: r\n  scenarios: { fixed-seq-len: [{ isl: \
+        64, osl: 8, search-space: [{ tp: 4, api_key: hush, conc-list: [4] }] }] }\n"
+            .to_owned(),
     ];
     for file in files {
         let imported = text(&file, None).unwrap_or_else(|error| panic!("{file}\n{error}"));
@@ -726,7 +801,10 @@ fn no_secret_of_a_url_a_name_or_a_header_is_written() {
 
 #[test]
 fn parts_without_a_place_are_errors_or_named() {
-    let spec = "spec:\n  backend: { kind: openai_http, target: 'http://h:8000' }\n  profile: { kind: concurrent, streams: 4 }\n  data: { kind: synthetic_text, prompt_tokens: 100, prompt_tokens_min: 50, prompt_tokens_max: 150, prefix_tokens: 2048, output_tokens: 10, turns: 2 }\n  constraints: [{ kind: max_requests, count: 10 }]\n";
+    let spec = "spec:\n  backend: { kind: openai_http, target: 'http://h:8000' }\n  profile: { \
+    kind: concurrent, streams: 4 }\n  data: { kind: synthetic_text, prompt_tokens: 100, \
+    prompt_tokens_min: 50, prompt_tokens_max: 150, prefix_tokens: 2048, output_tokens: 10, turns: \
+    2 }\n  constraints: [{ kind: max_requests, count: 10 }]\n";
     let error = text(
         &format!("{spec}benchmarks: [{{ 'constraints[1].count': 40 }}]\n"),
         None,
@@ -744,7 +822,8 @@ fn parts_without_a_place_are_errors_or_named() {
         1,
         false,
     );
-    let valid = "a:\n  model: m\n  framework: vllm\n  scenarios: { fixed-seq-len: [{ isl: 64, osl: 8, search-space: [{ tp: 4, conc-list: [4] }] }] }\n";
+    let valid = "a:\n  model: m\n  framework: vllm\n  scenarios: { fixed-seq-len: [{ isl: 64, \
+    osl: 8, search-space: [{ tp: 4, conc-list: [4] }] }] }\n";
     becomes(
         &format!("{valid}b: {{ framework: vllm, model: m, loads: [1] }}\n"),
         &["no search space"],
@@ -759,7 +838,8 @@ fn parts_without_a_place_are_errors_or_named() {
         1,
         true,
     );
-    let zip = "  phases: { profiling: { type: concurrency, concurrency: 2, requests: 20 } }\nsweep: { type: zip, parameters: { concurrency: [1, 2, 3], requests: [10, 20] } }\n";
+    let zip = "  phases: { profiling: { type: concurrency, concurrency: 2, requests: 20 } \
+    }\nsweep: { type: zip, parameters: { concurrency: [1, 2, 3], requests: [10, 20] } }\n";
     let error = text(&format!("{AIPERF}{zip}"), None)
         .unwrap_err()
         .to_string();
@@ -781,7 +861,12 @@ fn parts_without_a_place_are_errors_or_named() {
     // Off is no loss.
     becomes(
         &format!(
-            "{INFERENCE_PERF}load: {{ type: concurrent, stages: [{{ concurrency_level: 4, num_requests: 40 }}, {{ concurrency_level: 8, num_requests: 80 }}] }}\ndata: {{ type: conversation_replay, conversation_replay: {{ shared_system_prompt_len: 100, turns_per_conversation: 4, input_tokens_per_turn: {{ type: normal, mean: 50, std_dev: 5, min: 10, max: 90 }}, output_tokens_per_turn: 20, tool_call_latency_sec: {{ type: normal, mean: 0.3, std_dev: 0.1, min: 0.1, max: 0.5 }} }} }}\n"
+            "{INFERENCE_PERF}load: {{ type: concurrent, stages: [{{ concurrency_level: 4, \
+            num_requests: 40 }}, {{ concurrency_level: 8, num_requests: 80 }}] }}\ndata: {{ type: \
+            conversation_replay, conversation_replay: {{ shared_system_prompt_len: 100, \
+            turns_per_conversation: 4, input_tokens_per_turn: {{ type: normal, mean: 50, std_dev: \
+            5, min: 10, max: 90 }}, output_tokens_per_turn: 20, tool_call_latency_sec: {{ type: \
+            normal, mean: 0.3, std_dev: 0.1, min: 0.1, max: 0.5 }} }} }}\n"
         ),
         &["mean: 150", "max: 190", "max: 500ms", "load.requests"],
         2,

@@ -1,5 +1,5 @@
-//! vLLM's serving tests (`.buildkite/performance-benchmarks/tests/serving-tests*.json` of late 2026), and the workloads of its
-//! perf-eval (`workloads/*.yaml` of 2026).
+//! vLLM's serving tests (`.buildkite/performance-benchmarks/tests/serving-tests*.json` of late 2026), and the
+//! workloads of its perf-eval (`workloads/*.yaml` of 2026).
 
 use crate::import::Tool;
 use crate::import::command::Command;

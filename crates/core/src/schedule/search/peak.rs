@@ -201,8 +201,8 @@ impl Peak {
         }
     }
 
-    /// The grid index to probe again, of the best one and neighbours that are not distinguished from it: the one with the fewest
-    /// probes.
+    /// The grid index to probe again, of the best one and neighbours that are not distinguished from it: the one with
+    /// the fewest probes.
     fn doubtful(&self, best: usize, neighbours: [usize; 2]) -> Option<usize> {
         let (best_mean, best_error) = self.mean(best)?;
         let close = |other: &usize| {

@@ -1,18 +1,18 @@
 //! The posterior distribution of the pass/fail boundary over the grid.
 //!
-//! Position `k` means that the first `k` grid values pass and the others fail. The outcome of a probe depends on its distance
-//! from the boundary (`edge`): its score z, from n requests, is normal with mean `s √n ln(edge / load)`, the model of probit
-//! analysis (Finney, "Probit Analysis", 3rd edition, 1971). The steepness `s` is unknown, and so is the standard deviation
-//! of z: probes of one load differ by more than their own requests show if queues are correlated for longer than a probe.
-//! Both are averaged over, as in Kontsevich and Tyler, "Bayesian adaptive estimation of psychometric slope and threshold", Vision
-//! Research 39 (1999), so that contradictory probes widen the interval, and many weak probes near a flat transition do not add up
-//! to certainty.
+//! Position `k` means that the first `k` grid values pass and the others fail. The outcome of a probe depends on its
+//! distance from the boundary (`edge`): its score z, from n requests, is normal with mean `s √n ln(edge / load)`, the
+//! model of probit analysis (Finney, "Probit Analysis", 3rd edition, 1971). The steepness `s` is unknown, and so is
+//! the standard deviation of z: probes of one load differ by more than their own requests show if queues are
+//! correlated for longer than a probe. Both are averaged over, as in Kontsevich and Tyler, "Bayesian adaptive
+//! estimation of psychometric slope and threshold", Vision Research 39 (1999), so that contradictory probes widen the
+//! interval, and many weak probes near a flat transition do not add up to certainty.
 
 use crate::search::Evidence;
 use crate::stats::distributions::{density, pooled, probability, score};
 
-/// Score of [`super::PASSES`], rounded down so that a probe of exactly that probability passes. Beyond it only the side counts: far
-/// from the boundary a share is limited by 0, and the model ends.
+/// Score of [`super::PASSES`], rounded down so that a probe of exactly that probability passes. Beyond it only the
+/// side counts: far from the boundary a share is limited by 0, and the model ends.
 const CERTAIN: f64 = 1.6448536;
 /// Probability that a probe is an outlier, whatever its number of requests.
 const LAPSE: f64 = 0.02;

@@ -382,7 +382,8 @@ fn the_probe_of_the_answer_passed_and_the_answer_is_within_the_precision() {
             );
             assert!(rates.near >= 36, "{edge} {law:?} {rates:?}");
         }
-        // Where probes differ by more than the boundary is wide, fewer searches converge, and none to a load that never passed.
+        // Where probes differ by more than the boundary is wide, fewer searches converge, and none to a load that
+        // never passed.
         let rates = rates(&spec, edge, (0.5, 1.5));
         assert_eq!(rates.passed, 40, "{edge} {rates:?}");
     }

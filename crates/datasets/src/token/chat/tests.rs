@@ -3,7 +3,8 @@ use crate::token::Tokenizer;
 use crate::token::trained::{CHATML, LLAMA3, MISTRAL};
 
 fn talk() -> Vec<Value> {
-    let list = json!([{ "role": "system", "content": "Terse." }, { "role": "user", "content": " Hi " }, { "role": "assistant", "content": "Yes?" }, { "role": "user", "content": "Why?" }]);
+    let list = json!([{ "role": "system", "content": "Terse." }, { "role": "user", "content": " Hi " },
+        { "role": "assistant", "content": "Yes?" }, { "role": "user", "content": "Why?" }]);
     list.as_array().cloned().unwrap()
 }
 
@@ -28,14 +29,13 @@ fn well_known_templates_render_as_their_models_read_them() {
     };
     assert_eq!(
         render(&CHATML),
-        "<|im_start|>system\nTerse.<|im_end|>\n<|im_start|>user\n Hi <|im_end|>\n<|im_start|>assistant\nYes?<|im_end|>\n\
-         <|im_start|>user\nWhy?<|im_end|>\n<|im_start|>assistant\n"
+        "<|im_start|>system\nTerse.<|im_end|>\n<|im_start|>user\n Hi \
+         <|im_end|>\n<|im_start|>assistant\nYes?<|im_end|>\n<|im_start|>user\nWhy?<|im_end|>\n<|im_start|>assistant\n"
     );
     assert_eq!(
         render(&LLAMA3),
-        "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nToday Date: 26 Jul 2024\n\nTerse.<|eot_id|>\
-         <|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\nYes?<|eot_id|>\
-         <|start_header_id|>user<|end_header_id|>\n\nWhy?<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
+        "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nToday Date: 26 Jul \
+         2024\n\nTerse.<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\nYes?<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nWhy?<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
     );
     assert_eq!(
         render(&MISTRAL),
@@ -168,13 +168,15 @@ fn contents_come_in_the_form_that_the_template_reads() {
         ),
         "[a\nb][c][]"
     );
-    let walks = "{% for m in messages %}[{%- for part in m['content'] | list %}<{{ part.text }}>{% endfor %}]{% endfor %}";
+    let walks = "{% for m in messages %}[{%- for part in m['content'] | list %}<{{ part.text \
+    }}>{% endfor %}]{% endfor %}";
     assert_eq!(rendered(walks, &talk), "[<a><b>][<c>][]");
 }
 
 #[test]
 fn tool_calls_come_as_data_and_tools_where_the_request_has_them() {
-    let call = json!({ "role": "assistant", "tool_calls": [{ "function": { "name": "f", "arguments": "{\"x\": 1}" } }] });
+    let call = json!({ "role": "assistant", "tool_calls": [{ "function": { "name": "f",
+        "arguments": "{\"x\": 1}" } }] });
     let template = ChatTemplate::new(
         "{{ messages[0].tool_calls[0].function.arguments.x }} {{ tools | tojson }}",
         &Map::new(),
@@ -258,7 +260,8 @@ fn what_templates_of_many_models_use_is_understood() {
             "a bcb1-2",
         ),
         (
-            "{%- if not date is defined %}{% set date = '26 Jul' %}{% endif %}{{ date }}{{ 5 | int + 1 }}{{ 'A' | lower }}",
+            "{%- if not date is defined %}{% set date = '26 Jul' %}{% endif %}{{ date }}{{ 5 | \
+            int + 1 }}{{ 'A' | lower }}",
             "26 Jul6a",
         ),
     ];

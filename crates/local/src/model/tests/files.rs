@@ -161,8 +161,8 @@ fn gguf(name: &str, path: &Path, kind: GgmlDType) {
         tensors.push((translated(&key), QTensor::quantize(&tensor, kind).unwrap()));
     }
     if name == "llama" {
-        // The scaling of its configuration, as the converter writes it: waves of 1, 27, 707 and 18803 positions over TAU, of which
-        // those up to 16 stay, those from 64 on are divided by 8, none is between.
+        // The scaling of its configuration, as the converter writes it: waves of 1, 27, 707 and 18803 positions over
+        // TAU, of which those up to 16 stay, those from 64 on are divided by 8, none is between.
         let factors = Tensor::new(&[1.0f32, 8.0, 8.0, 8.0], &candle_core::Device::Cpu).unwrap();
         tensors.push((
             "rope_freqs.weight".into(),
@@ -350,7 +350,8 @@ fn loading_errors_name_the_file_and_the_reason() {
                     ..local()
                 }
             ),
-            "device cuda:0 is not available: this build has no cuda; build with `--features cuda`, or set `device: cpu`"
+            "device cuda:0 is not available: this build has no cuda; build with `--features \
+            cuda`, or set `device: cpu`"
         );
     }
     let dir = tempfile::tempdir().unwrap();
@@ -374,9 +375,10 @@ fn loading_errors_name_the_file_and_the_reason() {
     );
     candle_core::safetensors::save(&more, dir.path().join("model.safetensors")).unwrap();
     let extra = text(own, local());
-    assert!(
-        extra.ends_with("the tensor `model.layers.0.self_attn.q_proj.bias` is not part of the model that config.json describes")
-    );
+    assert!(extra.ends_with(
+        "the tensor `model.layers.0.self_attn.q_proj.bias` is not part of the \
+        model that config.json describes"
+    ));
     more.remove("lm_head.weight");
     candle_core::safetensors::save(&more, dir.path().join("model.safetensors")).unwrap();
     assert!(text(own, local()).ends_with("the tensor `lm_head.weight` is missing"));

@@ -91,10 +91,14 @@ fn other_keys_of_a_part_stay_and_unknown_parts_are_kept() {
 
 /// Two tool calls in chat format, their results, and the next question.
 fn worked() -> Value {
-    let call = |id: &str, arguments: Value| json!({ "id": id, "type": "function", "function": { "name": "f", "arguments": arguments } });
+    let call = |id: &str, arguments: Value| {
+        json!({ "id": id, "type": "function",
+        "function": { "name": "f", "arguments": arguments } })
+    };
     json!([
         said("user", json!("go")),
-        { "role": "assistant", "content": "I ask.", "tool_calls": [call("1", json!("{\"x\":1}")), call("2", json!(""))] },
+        { "role": "assistant", "content": "I ask.", "tool_calls": [call("1", json!("{\"x\":1}")),
+            call("2", json!(""))] },
         { "role": "tool", "tool_call_id": "1", "content": "22 C" },
         { "role": "tool", "tool_call_id": "2", "content": [{ "type": "text", "text": "ok" }] },
         said("user", json!("and now?")),
@@ -123,7 +127,10 @@ fn tool_calls_and_results_are_converted_to_each_protocol() {
             said("user", json!("and now?")),
         ])
     );
-    let call = |id: &str, arguments: &str| json!({ "type": "function_call", "call_id": id, "name": "f", "arguments": arguments });
+    let call = |id: &str, arguments: &str| {
+        json!({ "type": "function_call", "call_id": id, "name": "f",
+        "arguments": arguments })
+    };
     assert_eq!(
         say(Api::OpenaiResponses, worked()),
         json!([

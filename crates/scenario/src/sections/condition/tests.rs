@@ -7,8 +7,9 @@ use std::path::Path;
 /// A scenario with an objective for one kind of GPU, and one for all.
 fn scenario(target: &str) -> String {
     format!(
-        "version: 1\nname: t\ntarget: {target}\ndataset: {{kind: prompt, text: x}}\nload: {{concurrency: 1, requests: 1}}\n\
-         slo: [error_rate < 50%, {{expr: error_rate < 20%, when: {{hardware.gpu: \"MI3*\"}}}}]\n"
+        "version: 1\nname: t\ntarget: {target}\ndataset: {{kind: prompt, text: x}}\nload: \
+         {{concurrency: 1, requests: 1}}\nslo: [error_rate < 50%, {{expr: error_rate < 20%, when: \
+         {{hardware.gpu: \"MI3*\"}}}}]\n"
     )
 }
 
@@ -124,8 +125,9 @@ fn an_action_for_no_case_is_an_error() {
         "{{url: \"{REMOTE}\", model: m, hardware: {{gpu: MI300X}}}}"
     ))
     .replace("{concurrency: 1, ", "{")
-        + "matrix: {load.concurrency: [1, 2]}\nhooks: {before_case: [{run: a, when: {load.concurrency: 2}}, {run: b, when: {load.concurrency: 4}}]}\n\
-           then: [{run: c, when: {hardware.gpu: H100}}]\n";
+        + "matrix: {load.concurrency: [1, 2]}\nhooks: {before_case: [{run: a, when: \
+           {load.concurrency: 2}}, {run: b, when: {load.concurrency: 4}}]}\nthen: [{run: c, when: \
+           {hardware.gpu: H100}}]\n";
     assert_eq!(
         messages(load_with(&text, &[], &[])),
         ["t.yaml:8:77 this `when` matches no case"]

@@ -6,7 +6,8 @@ use std::path::Path;
 
 fn text(target: &str, request: &str, load: &str) -> String {
     format!(
-        "version: 1\nname: t\ntarget: {target}\nrequest: {request}\ndataset: {{kind: random, tokens: 5}}\nload: {load}\n"
+        "version: 1\nname: t\ntarget: {target}\nrequest: {request}\ndataset: {{kind: random, \
+        tokens: 5}}\nload: {load}\n"
     )
 }
 
@@ -229,7 +230,8 @@ fn unset_variable_causes_no_further_errors() {
     );
     assert_eq!(
         told(
-            "{url: simulator, tls: {ca: '${NO_SUCH_HOME}/ca.pem', key: '${NO_SUCH_HOME}/${NO_SUCH_HOME}x'}}"
+            "{url: simulator, tls: {ca: '${NO_SUCH_HOME}/ca.pem', key: \
+            '${NO_SUCH_HOME}/${NO_SUCH_HOME}x'}}"
         ),
         unset
     );

@@ -23,9 +23,11 @@ const LOAD: &str = "load: {concurrency: 1, requests: 5}";
 
 #[test]
 fn mix_entry_inherits_from_the_scenario() {
-    let request = "request: {max_tokens: 5, stream: false, temperature: 0, extra: {a: 1, b: 2}}\ndataset: {kind: prompt, text: base}";
-    let mix = "mix:\n- {name: a, weight: 3, dataset: {kind: prompt, text: own}}\n\
-               - {name: b, request: {max_tokens: 9, temperature: null, extra: {c: 3}, retry: {max: 7}}}";
+    let request = "request: {max_tokens: 5, stream: false, temperature: 0, extra: {a: 1, b: \
+    2}}\ndataset: {kind: prompt, text: base}";
+    let mix = "mix:\n- {name: a, weight: 3, dataset: {kind: prompt, text: own}}\n- \
+               {name: b, request: {max_tokens: 9, temperature: null, extra: {c: 3}, \
+               retry: {max: 7}}}";
     let case = planned(&format!("{request}\n{mix}\n{LOAD}"))
         .cases
         .remove(0);
@@ -108,7 +110,8 @@ fn matrix_and_settings_address_entries_by_name_or_index() {
     let mix =
         format!("dataset: openqa\nmix: [{{name: a, request: {{top_k: 3}}}}, {{name: b}}]\n{LOAD}");
     let swept = planned(&format!(
-        "{mix}\nmatrix: {{mix.a.weight: [1, 3], mix.1.request.max_tokens: [8], request.top_k: [4]}}"
+        "{mix}\nmatrix: {{mix.a.weight: [1, 3], mix.1.request.max_tokens: [8], \
+        request.top_k: [4]}}"
     ));
     let ids: Vec<&str> = swept.cases.iter().map(|case| case.id.as_str()).collect();
     assert_eq!(
@@ -159,7 +162,8 @@ fn matrix_and_settings_address_entries_by_name_or_index() {
     assert_eq!(bare, ["t.yaml:4:14 `a` has no dataset"]);
     let search = "search: {vary: mix.b.rate, range: [1, 8]}\nslo: [error_rate < 5%]";
     let rated = planned(&format!(
-        "dataset: openqa\nmix: [{{name: a, rate: 2/s}}, {{name: b, rate: 1/s}}]\nload: {{requests: 9}}\n{search}"
+        "dataset: openqa\nmix: [{{name: a, rate: 2/s}}, {{name: b, rate: \
+        1/s}}]\nload: {{requests: 9}}\n{search}"
     ));
     assert_eq!(
         (
@@ -170,9 +174,10 @@ fn matrix_and_settings_address_entries_by_name_or_index() {
     );
 }
 
-const CLASSES: &str = "dataset: openqa\nmix:\n\
-    - {name: chat, rate: 5/s, arrivals: {gamma: 0.5}, headers: {x-priority: high}, slo: [\"ttft.p95 < 200ms\"]}\n\
-    - {name: batch, stages: [{rate: 2/s, for: 30s}, {rate: 2/s -> 10/s, for: 10s}], slo: [{expr: \"ttft{model=sim}.mean < 3s\", when: {}}]}\n";
+const CLASSES: &str = "dataset: openqa\nmix:\n- {name: chat, rate: 5/s, arrivals: {gamma: 0.5}, \
+    headers: {x-priority: high}, slo: [\"ttft.p95 < 200ms\"]}\n- {name: batch, stages: [{rate: \
+    2/s, for: 30s}, {rate: 2/s -> 10/s, for: 10s}], slo: [{expr: \"ttft{model=sim}.mean < 3s\", \
+    when: {}}]}\n";
 
 #[test]
 fn an_entry_has_its_own_arrivals_headers_and_limits() {
@@ -182,7 +187,8 @@ fn an_entry_has_its_own_arrivals_headers_and_limits() {
     let case = &plan.cases[0];
     assert_eq!(
         case.describe_load(),
-        "arrivals of 2 classes; chat 5/s gamma 0.5, batch 2/s for 30 s, 2/s → 10/s over 10 s, poisson"
+        "arrivals of 2 classes; chat 5/s gamma 0.5, batch 2/s for 30 s, 2/s → 10/s \
+        over 10 s, poisson"
     );
     // 60 s of 5/s, 30 s of 2/s and 10 s of 6/s on average.
     assert_eq!(case.load.planned(), Some(300 + 60 + 60));
@@ -278,7 +284,8 @@ fn conversations_in_a_mix_entry_are_counted_as_sessions() {
         .load;
     assert_eq!((load.requests, load.turn_limit), (None, Some(7)));
     let unused = format!(
-        "dataset: {talk}\nmix: [{{name: a, dataset: openqa}}]\nload: {{concurrency: 2, requests: 7}}"
+        "dataset: {talk}\nmix: [{{name: a, dataset: openqa}}]\nload: {{concurrency: \
+        2, requests: 7}}"
     );
     assert!(!planned(&unused).cases[0].has_conversations());
 }

@@ -5,7 +5,8 @@ use llmscen_core::target::Restart;
 
 fn plan(target: &str, more: &str) -> Plan {
     let text = format!(
-        "version: 1\nname: t\ntarget: {{ {target} }}\ndataset: {{ kind: prompt, text: x }}\nload: {{ concurrency: 1, requests: 1 }}\n{more}"
+        "version: 1\nname: t\ntarget: {{ {target} }}\ndataset: {{ kind: prompt, text: x }}\nload: \
+        {{ concurrency: 1, requests: 1 }}\n{more}"
     );
     load_with(&text, &[("TOK", "t0ken")], &[])
         .unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)))
@@ -22,7 +23,8 @@ const URL: &str = "url: \"http://127.0.0.1:8000/v1/chat/completions\", model: m"
 fn command_may_refer_to_the_target_and_has_defaults() {
     let plan = plan(
         &format!(
-            "{URL}, server: {{ command: \"serve {{{{ target.model }}}} --at {{{{ target.url }}}}\", ready: {{ log: up }} }}"
+            "{URL}, server: {{ command: \"serve {{{{ target.model }}}} --at {{{{ target.url \
+            }}}}\", ready: {{ log: up }} }}"
         ),
         "",
     );
@@ -68,7 +70,8 @@ fn preset_fills_in_missing_keys() {
     );
     let other = self::plan(
         &format!(
-            "{URL}, server: {{ preset: ollama, command: [o, 1], ready: {{ url: \"http://h/x\" }}, env: {{ OLLAMA_HOST: \"h:1\", A: b }} }}"
+            "{URL}, server: {{ preset: ollama, command: [o, 1], ready: {{ url: \"http://h/x\" }}, \
+            env: {{ OLLAMA_HOST: \"h:1\", A: b }} }}"
         ),
         "",
     );
@@ -149,7 +152,8 @@ fn matrix_varies_arguments_that_the_scenario_omits() {
 fn environment_values_are_not_stored() {
     let plan = plan(
         &format!(
-            "{URL}, server: {{ command: s, ready: {{ log: up }}, env: {{ HF_TOKEN: \"${{TOK}}\", MY_KEY: secret7, LEVEL: info }} }}"
+            "{URL}, server: {{ command: s, ready: {{ log: up }}, env: {{ HF_TOKEN: \"${{TOK}}\", \
+            MY_KEY: secret7, LEVEL: info }} }}"
         ),
         "",
     );
@@ -168,9 +172,11 @@ fn environment_values_are_not_stored() {
 
 #[test]
 fn numbers_keep_their_notation() {
-    let server = "server: { command: [s, 1e3, 7], ready: { log: up }, args: { share: 0.90, n: 4, on: true }, env: { OMP_NUM_THREADS: 2, RATE: 0.50, ON: True } }";
+    let server = "server: { command: [s, 1e3, 7], ready: { log: up }, args: { share: 0.90, n: 4, \
+    on: true }, env: { OMP_NUM_THREADS: 2, RATE: 0.50, ON: True } }";
     let text = format!(
-        "version: 1\nname: t\ntarget: {{ {URL}, {server} }}\ndataset: {{ kind: prompt, text: x }}\nload: {{ concurrency: 1, requests: 1 }}\n"
+        "version: 1\nname: t\ntarget: {{ {URL}, {server} }}\ndataset: {{ kind: prompt, text: x \
+        }}\nload: {{ concurrency: 1, requests: 1 }}\n"
     );
     let set = [
         ("target.server.env.OTHER", "012"),
@@ -196,7 +202,8 @@ fn numbers_keep_their_notation() {
 
 #[test]
 fn swept_numbers_keep_their_notation() {
-    let matrix = "matrix: { target.server.args.share: [0.80, 0.90, '0.950'], exclude: [{ target.server.args.share: 0.8 }] }\n";
+    let matrix = "matrix: { target.server.args.share: [0.80, 0.90, '0.950'], exclude: [{ \
+    target.server.args.share: 0.8 }] }\n";
     let target =
         format!("{URL}, server: {{ command: s, ready: {{ log: up }}, args_style: snake }}");
     let plan = plan(&target, matrix);

@@ -38,7 +38,10 @@ pub(crate) static SLO_DEFAULTS: Block = Block {
     fields: &[field(
         ERROR_RATE,
         Kind::Leaf(&LIMIT),
-        "Limit on `error_rate` for cases whose objectives look at successful requests alone, such as limits on latency or throughput. A limit on `error_rate`, `goodput(…)` or a quantile with `of: scheduled` replaces it. Compared as a point estimate; `off`: none.",
+        "Limit on `error_rate` for cases whose objectives look at successful requests \
+        alone, such as limits on latency or throughput. A limit on `error_rate`, \
+        `goodput(…)` or a quantile with `of: scheduled` replaces it. Compared as a \
+        point estimate; `off`: none.",
     )
     .default("1%")
     .example("5%")],
@@ -52,7 +55,8 @@ fn limit(node: &Node) -> Option<f64> {
     share(node).filter(|share| *share > 0.0)
 }
 
-/// Gives a stored plan of an earlier version, which has objectives and no defaults, none: its verdicts stay as they are.
+/// Gives a stored plan of an earlier version, which has objectives and no defaults, none: its verdicts stay as they
+/// are.
 pub(crate) fn keep_stored(root: &mut Node) {
     if root.get("slo").is_some() && root.get(SECTION).is_none() {
         let at = root.at.before();

@@ -292,7 +292,8 @@ fn case_lacks(
         {
             Some((
                 "requests ask for no exact length",
-                "Set `request.ignore_eos: true` and `max_tokens`, or `request.expect.length: exact`",
+                "Set `request.ignore_eos: true` and `max_tokens`, or \
+                `request.expect.length: exact`",
             ))
         }
         Requires::Hardware => missing_hardware(metric, case.target.hardware.as_ref()),
@@ -349,7 +350,8 @@ fn check_tag(
         }
         "turn" => (
             parse_turns(value).is_some() && case.has_conversations(),
-            "With `dataset.turns`, turns are `first`, `later`, a number from 1, or a range such as `3..10` or `20..`."
+            "With `dataset.turns`, turns are `first`, `later`, a number from 1, or a \
+            range such as `3..10` or `20..`."
                 .to_owned(),
         ),
         "endpoint" => {
@@ -387,13 +389,19 @@ fn check_tag(
             // Groups in the data are not known yet.
             (_, Some(_)) | (Source::SpeedBenchmark { .. }, _) => return,
             (Source::Prefix { groups, .. }, None) => (
-                (value.strip_prefix("prefix-").and_then(|group| group.parse().ok()))
-                    .is_some_and(|group: u64| group < *groups && value == format!("prefix-{group}")),
-                format!("Groups are prefix-0 to prefix-{}.", groups.saturating_sub(1)),
+                (value
+                    .strip_prefix("prefix-")
+                    .and_then(|group| group.parse().ok()))
+                .is_some_and(|group: u64| group < *groups && value == format!("prefix-{group}")),
+                format!(
+                    "Groups are prefix-0 to prefix-{}.",
+                    groups.saturating_sub(1)
+                ),
             ),
             _ => (
                 false,
-                "A request has a group with a `mix`, `kind: prefix`, or rows with `dataset.group`."
+                "A request has a group with a `mix`, `kind: prefix`, or rows with \
+                `dataset.group`."
                     .to_owned(),
             ),
         },

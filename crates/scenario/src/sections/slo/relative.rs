@@ -55,7 +55,8 @@ pub(super) fn check_restrictions(limit: &Limit<'_>, review: &mut Review) {
     if counted || matches!(check.confidence, Confidence::Level(_)) {
         let at = limit.node.get("expr").map_or(limit.node.at, |expr| expr.at);
         let mistake = Mistake::new(at, "this relative limit cannot be tested", why);
-        let help = "Relative limits can be used for quantiles, means, throughputs, shares of requests and goodput(…)";
+        let help = "Relative limits can be used for quantiles, means, throughputs, \
+        shares of requests and goodput(…)";
         let point = if counted {
             "."
         } else {
@@ -179,7 +180,8 @@ fn baseline_value(
                 "a limit relative to a baseline, but no `baseline:`",
                 "there is none",
             );
-            let help = "Set `baseline` to a file from `llmscen baseline update RUN_DIR --to FILE`, or a run folder. `baseline: none` runs without one, to create the first.";
+            let help = "Set `baseline` to a file from `llmscen baseline update RUN_DIR --to \
+            FILE`, or a run folder. `baseline: none` runs without one, to create the first.";
             review.push(mistake.help(help));
             None
         }

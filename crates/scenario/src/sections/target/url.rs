@@ -19,8 +19,8 @@ fn base(api: Api) -> &'static str {
     }
 }
 
-/// How many bytes of a base URL stay, and what follows them: the rest of the protocol's path, and the query. None for a URL
-/// with another path.
+/// How many bytes of a base URL stay, and what follows them: the rest of the protocol's path, and the query. None for
+/// a URL with another path.
 fn rest(url: &str, api: Api, stream: bool) -> Option<(usize, String)> {
     let usual = api.path(stream);
     let base = base(api);
@@ -54,8 +54,8 @@ pub(super) fn note(url: &str) -> String {
     format!("target.url completed to {}", redact_url(url))
 }
 
-/// Completes the URL in the tree, so that the resolved plan has it. If a matrix sets one of its inputs, each case completes its
-/// own.
+/// Completes the URL in the tree, so that the resolved plan has it. If a matrix sets one of its inputs, each case
+/// completes its own.
 pub(crate) fn complete(root: &mut Node, swept: &BTreeSet<String>, review: &mut Review) {
     let Some(entry) = root
         .entry_at(AXES[0])
@@ -96,8 +96,8 @@ pub(crate) fn complete(root: &mut Node, swept: &BTreeSet<String>, review: &mut R
     }
 }
 
-/// The complete URL of a base URL. None where nothing is missing, or where a variable's value would have to be cut: each case does
-/// that.
+/// The complete URL of a base URL. None where nothing is missing, or where a variable's value would have to be cut:
+/// each case does that.
 fn complete_node(node: &Node, api: Api, stream: bool) -> Option<Node> {
     let url = node.text()?;
     let (kept, rest) = rest(&url, api, stream)?;
@@ -225,7 +225,8 @@ mod tests {
 
     fn read(target: &str, rest: &str, env: &[(&str, &str)]) -> Loaded {
         let text = format!(
-            "version: 1\nname: t\ntarget: {target}\nload: {{concurrency: 1, requests: 1}}\n{rest}\n"
+            "version: 1\nname: t\ntarget: {target}\nload: {{concurrency: 1, requests: \
+            1}}\n{rest}\n"
         );
         load_with(&text, env, &[]).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)))
     }
@@ -327,7 +328,8 @@ mod tests {
 
     #[test]
     fn each_case_of_a_matrix_completes_its_url() {
-        let matrix = "dataset: openqa\nmatrix: {target.url: [\"http://a\", \"http://b/v1\", \"http://c/x\"]}";
+        let matrix = "dataset: openqa\nmatrix: {target.url: \
+        [\"http://a\", \"http://b/v1\", \"http://c/x\"]}";
         let swept = read("{url: \"http://z\", model: m}", matrix, &[]);
         assert_eq!(
             urls(&swept),
@@ -348,7 +350,8 @@ mod tests {
 
     #[test]
     fn path_that_depends_on_mix_entries_is_not_completed() {
-        let mix = "mix: [{name: a, dataset: openqa, request: {stream: false}}, {name: b, dataset: openqa, request: {stream: false}}]";
+        let mix = "mix: [{name: a, dataset: openqa, request: {stream: false}}, {name: \
+        b, dataset: openqa, request: {stream: false}}]";
         let loaded = read("{api: tgi, url: \"http://h/\", model: m}", mix, &[]);
         assert_eq!(
             (urls(&loaded), loaded.warnings[0].note),

@@ -86,7 +86,10 @@ pub(super) fn decode(draft: &Draft<'_>, api: Api, review: &mut Review) -> bool {
     if !api.has_websocket() {
         let message = format!("`api: {api}` is not sent over WebSocket");
         let mistake = Mistake::new(because.0, message, because.1);
-        review.push(mistake.help("Write `api: openai-responses` or `api: openai-realtime`, or use a URL with `http://` or `https://`."));
+        review.push(mistake.help(
+            "Write `api: openai-responses` or `api: openai-realtime`, or use \
+        a URL with `http://` or `https://`.",
+        ));
         return true;
     }
     check_settings(draft, because, review);
@@ -101,7 +104,8 @@ fn check_settings(draft: &Draft<'_>, because: (Span, &'static str), review: &mut
         let mistake = Mistake::new(at, format!("`{name}` does not work over WebSocket"), label);
         review.push(mistake.also(because.0, because.1).help(help));
     };
-    const REMOVE: &str = "Remove it: a WebSocket has the headers of `target.headers` and `api_key`, once, when it is opened.";
+    const REMOVE: &str = "Remove it: a WebSocket has the headers of `target.headers` and \
+    `api_key`, once, when it is opened.";
     for (path, why) in NOT_OVER_WEBSOCKET {
         let entry = draft.written(path);
         let is_none = |entry: &&Entry| entry.value.text().as_deref() == Some("none");

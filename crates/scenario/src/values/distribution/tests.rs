@@ -327,7 +327,8 @@ fn each_error_has_its_position() {
         ),
         (
             "{normal: {mean: 5, sd: -1}}",
-            "10 this needs `{ mean: …, sd: … }`, a mean above 0 and a standard deviation of 0 or more",
+            "10 this needs `{ mean: …, sd: … }`, a mean above 0 and a standard \
+            deviation of 0 or more",
         ),
         (
             "{exponential: .nan}",
@@ -351,15 +352,18 @@ fn each_error_has_its_position() {
         ),
         (
             "{values: []}",
-            "10 `values` needs `[value, …]` or `[[value, weight], …]`, numbers of tokens, 1 or more, and weights of 0 or more, not all 0",
+            "10 `values` needs `[value, …]` or `[[value, weight], …]`, numbers of tokens, 1 or \
+            more, and weights of 0 or more, not all 0",
         ),
         (
             "{histogram: [[1, 2, 0]]}",
-            "13 `histogram` needs `[[low, high, weight], …]`, ranges of tokens with low < high and weights of 0 or more, not all 0",
+            "13 `histogram` needs `[[low, high, weight], …]`, ranges of tokens with low < high \
+            and weights of 0 or more, not all 0",
         ),
         (
             "{mixture: [{weight: 0, of: 5}]}",
-            "11 `mixture` needs `[{ weight: …, of: … }, …]`, two or more distributions with weights of 0 or more, not all 0",
+            "11 `mixture` needs `[{ weight: …, of: … }, …]`, two or more distributions with \
+            weights of 0 or more, not all 0",
         ),
         (
             "{mixture: [{weight: 1, of: {exponential: 0}}]}",
