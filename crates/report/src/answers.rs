@@ -1,9 +1,11 @@
 //! The tables of checked answers.
 
 use crate::format::percent;
-use crate::table::{Cell, Column, Emphasis, Row, Table};
+use crate::table::{Cell, Column, Columns, Emphasis, Table};
 use llmscen_core::metric::Metric;
-use llmscen_core::report::{AnswersReport, CaseReport};
+use llmscen_core::report::{
+    AnswerShare, AnswersReport, CaseReport, FailedAnswer, FailedCheckCount,
+};
 
 /// With more failed answers, a case only shows the first ones; results.json has all that are stored.
 const SHOWN_ANSWERS: usize = 5;
@@ -27,86 +29,89 @@ fn label(metric: Metric) -> &'static str {
 
 /// A row for each share of each case with checked answers.
 pub(crate) fn shares<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -> Table {
-    let columns = vec![
-        Column::text().documents("Case"),
-        Column::text().documents("Answers"),
-        Column::number().documents("Share"),
-        Column::number().documents("Passed"),
-        Column::number().documents("Checked"),
-    ];
-    let rows = checked(cases).flat_map(|(index, case, answers)| {
-        answers.shares.iter().map(move |share| {
+    let shares = checked(cases).flat_map(|(index, case, answers)| {
+        let shares = answers.shares.iter();
+        shares.map(move |share| (index, case, share))
+    });
+    Columns::new()
+        .add(
+            Column::text().documents("Case"),
+            |(index, case, _): &(usize, &CaseReport, &AnswerShare)| Cell::case(*index, &case.id),
+        )
+        .add(Column::text().documents("Answers"), |(.., share)| {
+            Cell::prose(label(share.metric))
+        })
+        .add(Column::number().documents("Share"), |(.., share)| {
             let part = share.passed as f64 / share.checked.max(1) as f64;
             let figure = Cell::figure(percent(part), part).with_stat(share.metric.column(), "");
-            let cells = vec![
-                Cell::case(index, &case.id),
-                Cell::prose(label(share.metric)),
-                if share.passed < share.checked {
-                    figure.emphasized(Emphasis::Fail)
-                } else {
-                    figure
-                },
-                Cell::count(share.passed),
-                Cell::count(share.checked),
-            ];
-            Row::new(cells).case(&case.id)
+            match share.passed < share.checked {
+                true => figure.emphasized(Emphasis::Fail),
+                false => figure,
+            }
         })
-    });
-    Table::new(columns, rows.collect())
+        .add(Column::number().documents("Passed"), |(.., share)| {
+            Cell::count(share.passed)
+        })
+        .add(Column::number().documents("Checked"), |(.., share)| {
+            Cell::count(share.checked)
+        })
+        .table_with(shares, |(_, case, _), row| row.case(&case.id))
 }
 
 /// A row for each check that failed in each case.
 pub(crate) fn failed_checks<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -> Table {
-    let columns = vec![
-        Column::text().documents("Case"),
-        Column::text().documents("First failed check"),
-        Column::number().documents("Count"),
-        Column::text().documents("First reason"),
-    ];
-    let rows = checked(cases).flat_map(|(index, case, answers)| {
-        answers.failed_checks.iter().map(move |failed| {
-            let cells = vec![
-                Cell::case(index, &case.id),
-                Cell::code(failed.check.name()).emphasized(Emphasis::Fail),
-                Cell::count(failed.count),
-                Cell::code(&failed.reason),
-            ];
-            Row::new(cells).case(&case.id)
-        })
+    let failed = checked(cases).flat_map(|(index, case, answers)| {
+        let failed = answers.failed_checks.iter();
+        failed.map(move |failed| (index, case, failed))
     });
-    Table::new(columns, rows.collect())
+    Columns::new()
+        .add(
+            Column::text().documents("Case"),
+            |(index, case, _): &(usize, &CaseReport, &FailedCheckCount)| {
+                Cell::case(*index, &case.id)
+            },
+        )
+        .add(
+            Column::text().documents("First failed check"),
+            |(.., failed)| Cell::code(failed.check.name()).emphasized(Emphasis::Fail),
+        )
+        .add(Column::number().documents("Count"), |(.., failed)| {
+            Cell::count(failed.count)
+        })
+        .add(Column::text().documents("First reason"), |(.., failed)| {
+            Cell::code(&failed.reason)
+        })
+        .table_with(failed, |(_, case, _), row| row.case(&case.id))
 }
 
 /// The first failed answers of each case whose text is stored.
 pub(crate) fn failed_answers<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -> Table {
-    let columns = vec![
-        Column::text().documents("Case"),
-        Column::number().documents("Round"),
-        Column::number().documents("Request"),
-        Column::number().documents("Turn"),
-        Column::text().documents("First failed check"),
-        Column::text().documents("Reason"),
-        Column::text().documents("Answer"),
-    ];
-    let rows = checked(cases).flat_map(|(index, case, answers)| {
-        answers
-            .failed_answers
-            .iter()
-            .take(SHOWN_ANSWERS)
-            .map(move |answer| {
-                let cells = vec![
-                    Cell::case(index, &case.id),
-                    Cell::count(u64::from(answer.round)),
-                    Cell::count(answer.seq),
-                    Cell::count(u64::from(answer.turn)),
-                    Cell::code(answer.check.name()),
-                    Cell::code(&answer.reason),
-                    Cell::code(&beginning(&answer.text)),
-                ];
-                Row::new(cells).case(&case.id)
-            })
+    let failed = checked(cases).flat_map(|(index, case, answers)| {
+        let failed = answers.failed_answers.iter().take(SHOWN_ANSWERS);
+        failed.map(move |answer| (index, case, answer))
     });
-    Table::new(columns, rows.collect())
+    let text = |head: &str| Column::text().documents(head);
+    let number = |head: &str| Column::number().documents(head);
+    Columns::new()
+        .add(
+            text("Case"),
+            |(index, case, _): &(usize, &CaseReport, &FailedAnswer)| Cell::case(*index, &case.id),
+        )
+        .add(number("Round"), |(.., answer)| {
+            Cell::count(u64::from(answer.round))
+        })
+        .add(number("Request"), |(.., answer)| Cell::count(answer.seq))
+        .add(number("Turn"), |(.., answer)| {
+            Cell::count(u64::from(answer.turn))
+        })
+        .add(text("First failed check"), |(.., answer)| {
+            Cell::code(answer.check.name())
+        })
+        .add(text("Reason"), |(.., answer)| Cell::code(&answer.reason))
+        .add(text("Answer"), |(.., answer)| {
+            Cell::code(&beginning(&answer.text))
+        })
+        .table_with(failed, |(_, case, _), row| row.case(&case.id))
 }
 
 /// The beginning of a text in one line.

@@ -1,60 +1,75 @@
 //! The self-audit of the load generator, and the objectives whose verdict it may have changed.
 
 use crate::format::{ABSENT, against, check_title, millis, optional, percent};
-use crate::table::{Cell, Column, Emphasis, Row, Table};
+use crate::table::{Cell, Column, Columns, Emphasis, Table};
 use llmscen_core::check::{Ruling, Verdict};
-use llmscen_core::report::{CaseReport, ObjectiveAudit, Report};
+use llmscen_core::report::{Audit, CaseReport, ObjectiveAudit, Report};
 use llmscen_core::units::Unit;
 
 /// The self-audit of the cases.
 pub(crate) fn audit_table<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -> Table {
-    let columns = vec![
-        Column::text().documents("Case"),
-        Column::text().documents("Verdicts"),
-        Column::number().documents("Send delay p50"),
-        Column::number().documents("Send delay p99"),
-        Column::number().documents("Send delay max"),
-        Column::number().documents("Achieved / offered"),
-        Column::number().documents("Users idle"),
-        Column::number().documents("Workers stalled"),
-        Column::number().documents("Stall max"),
-        Column::number().documents("CPU per core"),
-        Column::number().documents("Dropped"),
-        Column::number().documents("Held"),
-        Column::text().documents("Reasons"),
-    ];
-    Table::new(
-        columns,
-        cases.map(|(index, case)| audit_row(index, case)).collect(),
-    )
-}
-
-fn audit_row(index: usize, case: &CaseReport) -> Row {
-    let audit = &case.audit;
-    let millis =
-        |value, stat| Cell::figure(optional(value, Unit::Millis), value).with_stat("audit", stat);
-    let share =
-        |value, stat| Cell::figure(optional(value, Unit::Share), value).with_stat("audit", stat);
-    let verdicts = match count_invalid_verdicts(case) {
-        (text, false) => Cell::verdict(&text, Emphasis::Pass).in_markdown(text),
-        (text, true) => Cell::verdict(&text, Emphasis::Invalid).in_markdown(format!("**{text}**")),
+    type Indexed<'a> = (usize, &'a CaseReport);
+    let figure = |unit: Unit, stat: &'static str, of: fn(&Audit) -> Option<f64>| {
+        move |(_, case): &Indexed<'_>| {
+            let value = of(&case.audit);
+            Cell::figure(optional(value, unit), value).with_stat("audit", stat)
+        }
     };
-    let cells = vec![
-        Cell::case(index, &case.id),
-        verdicts,
-        millis(audit.schedule_lag_ms_p50, "schedule_lag_ms_p50"),
-        millis(audit.schedule_lag_ms_p99, "schedule_lag_ms_p99"),
-        millis(audit.schedule_lag_ms_max, "schedule_lag_ms_max"),
-        share(audit.achieved_over_offered, "achieved_over_offered"),
-        share(audit.idle, "idle"),
-        share(audit.stalled, "stalled"),
-        millis(audit.stall_ms_max, "stall_ms_max"),
-        share(audit.cpu_share_max, "cpu_share_max"),
-        Cell::count(audit.dropped).with_stat("audit", "dropped"),
-        Cell::count(audit.held).with_stat("audit", "held"),
-        Cell::prose(&audit.reasons.join("; ")),
-    ];
-    Row::new(cells).case(&case.id)
+    let millis = |stat, of| figure(Unit::Millis, stat, of);
+    let share = |stat, of| figure(Unit::Share, stat, of);
+    let shown = |head: &str| Column::number().documents(head);
+    Columns::<Indexed<'_>>::new()
+        .add(Column::text().documents("Case"), |(index, case)| {
+            Cell::case(*index, &case.id)
+        })
+        .add(
+            Column::text().documents("Verdicts"),
+            |(_, case)| match count_invalid_verdicts(case) {
+                (text, false) => Cell::verdict(&text, Emphasis::Pass).in_markdown(text),
+                (text, true) => {
+                    Cell::verdict(&text, Emphasis::Invalid).in_markdown(format!("**{text}**"))
+                }
+            },
+        )
+        .add(
+            shown("Send delay p50"),
+            millis("schedule_lag_ms_p50", |audit| audit.schedule_lag_ms_p50),
+        )
+        .add(
+            shown("Send delay p99"),
+            millis("schedule_lag_ms_p99", |audit| audit.schedule_lag_ms_p99),
+        )
+        .add(
+            shown("Send delay max"),
+            millis("schedule_lag_ms_max", |audit| audit.schedule_lag_ms_max),
+        )
+        .add(
+            shown("Achieved / offered"),
+            share("achieved_over_offered", |audit| audit.achieved_over_offered),
+        )
+        .add(shown("Users idle"), share("idle", |audit| audit.idle))
+        .add(
+            shown("Workers stalled"),
+            share("stalled", |audit| audit.stalled),
+        )
+        .add(
+            shown("Stall max"),
+            millis("stall_ms_max", |audit| audit.stall_ms_max),
+        )
+        .add(
+            shown("CPU per core"),
+            share("cpu_share_max", |audit| audit.cpu_share_max),
+        )
+        .add(shown("Dropped"), |(_, case)| {
+            Cell::count(case.audit.dropped).with_stat("audit", "dropped")
+        })
+        .add(shown("Held"), |(_, case)| {
+            Cell::count(case.audit.held).with_stat("audit", "held")
+        })
+        .add(Column::text().documents("Reasons"), |(_, case)| {
+            Cell::prose(&case.audit.reasons.join("; "))
+        })
+        .table_with(cases, |(_, case), row| row.case(&case.id))
 }
 
 /// How many verdicts of a case the audit invalidates, and whether it invalidates any.
@@ -93,44 +108,40 @@ pub(crate) fn audit_limits(report: &Report) -> String {
 /// one row compares the measured verdict with those for the slowest and the fastest server that its stalls and delays
 /// allow.
 pub(crate) fn doubtful_objectives(report: &Report) -> Table {
-    let columns = [
-        "Case",
-        "Objective",
-        "As measured",
-        "Slowest possible",
-        "Fastest possible",
-        "Reason",
-    ];
-    let mut rows = Vec::new();
-    for (index, case) in report.cases.iter().enumerate() {
+    type Doubtful<'a> = (usize, &'a CaseReport, &'a ObjectiveAudit, &'a Verdict);
+    let doubtful = report.cases.iter().enumerate().flat_map(|(index, case)| {
         let audited = case.audit.objectives.iter().zip(&case.verdicts);
         let doubtful = audited.filter(|(audit, _)| !audit.reasons.is_empty() || is_doubtful(audit));
-        rows.extend(doubtful.map(|(audit, verdict)| doubtful_row(index, case, audit, verdict)));
-    }
-    Table::new(
-        columns.map(|head| Column::text().documents(head)).to_vec(),
-        rows,
-    )
-}
-
-fn doubtful_row(index: usize, case: &CaseReport, audit: &ObjectiveAudit, verdict: &Verdict) -> Row {
-    let judged = |ruling: Option<Ruling>, observed: Option<f64>| match ruling {
+        doubtful.map(move |(audit, verdict)| (index, case, audit, verdict))
+    });
+    let judged = |verdict: &Verdict, ruling: Option<Ruling>, observed: Option<f64>| match ruling {
         Some(ruling) => {
             let value = against(observed, verdict.check.limit, verdict.check.subject.unit());
             Cell::prose(&format!("{} {value}", ruling.name().to_uppercase()))
         }
         None => Cell::prose(ABSENT),
     };
-    let [measured, slow, fast] = audit.observed;
-    let cells = vec![
-        Cell::case(index, &case.id),
-        Cell::code(&check_title(&verdict.check)),
-        judged(Some(audit.measured), measured),
-        judged(audit.slow, slow),
-        judged(audit.fast, fast),
-        Cell::prose(&audit.reasons.join("; ")),
-    ];
-    Row::new(cells).case(&case.id)
+    let shown = |head: &str| Column::text().documents(head);
+    Columns::new()
+        .add(shown("Case"), |(index, case, ..): &Doubtful<'_>| {
+            Cell::case(*index, &case.id)
+        })
+        .add(shown("Objective"), |(.., verdict)| {
+            Cell::code(&check_title(&verdict.check))
+        })
+        .add(shown("As measured"), |(.., audit, verdict)| {
+            judged(verdict, Some(audit.measured), audit.observed[0])
+        })
+        .add(shown("Slowest possible"), |(.., audit, verdict)| {
+            judged(verdict, audit.slow, audit.observed[1])
+        })
+        .add(shown("Fastest possible"), |(.., audit, verdict)| {
+            judged(verdict, audit.fast, audit.observed[2])
+        })
+        .add(shown("Reason"), |(.., audit, _)| {
+            Cell::prose(&audit.reasons.join("; "))
+        })
+        .table_with(doubtful, |(_, case, ..), row| row.case(&case.id))
 }
 
 fn is_doubtful(audit: &ObjectiveAudit) -> bool {

@@ -2,10 +2,11 @@
 
 use crate::ViewError;
 use crate::format::{ABSENT, optional, value};
-use crate::table::{Cell, Column, Row, Screen, Table};
+use crate::table::{Cell, Column, Columns, Screen};
 use llmscen_core::baseline::{
     BASELINE_SCHEMA, Baseline, BaselineCase, BaselineRun, DEFAULT_STATISTICS, Figure, RunVariation,
 };
+use llmscen_core::check::relative::ReferenceValue;
 use llmscen_core::metric::Metric;
 use llmscen_core::units::Unit;
 use serde_json::{Value, json};
@@ -135,41 +136,49 @@ fn rounded(value: f64) -> Value {
 /// The main metrics of a baseline with 95 % confidence bounds. `width`: of the terminal in characters; None: not a
 /// terminal.
 pub fn baseline_table(baseline: &Baseline, width: Option<usize>, color: bool) -> String {
-    let columns = vec![
-        Column::text().terminal("CASE", 0),
-        Column::text().terminal("METRIC", 0).at_least(20),
-        Column::number().terminal("VALUE", 0),
-        Column::number().terminal("FROM", 1),
-        Column::number().terminal("TO", 1),
-        Column::number().terminal("N", 2),
-    ];
+    type Known<'a> = (&'a BaselineCase, &'a str, &'a Figure);
     let level = baseline.level(0.95);
-    let mut rows = Vec::new();
-    for case in &baseline.cases {
+    let figures = baseline.cases.iter().flat_map(|case| {
         let usual = DEFAULT_STATISTICS
             .iter()
             .filter_map(|name| Some((*name, case.figure(name)?)));
-        let of_objectives = case
-            .metrics
-            .iter()
-            .filter(|(name, _)| name.contains(['(', '{', ' ']));
-        for (name, figure) in
-            usual.chain(of_objectives.map(|(name, figure)| (name.as_str(), figure)))
-        {
-            let known = figure.reference_value(level);
-            let cell =
-                |number: Option<f64>| Cell::figure(optional(number, figure_unit(name)), number);
-            rows.push(Row::new(vec![
-                Cell::prose(&case.id),
-                Cell::prose(name),
-                cell(Some(known.value)),
-                cell(known.low),
-                cell(known.high),
-                Cell::count(figure.n),
-            ]));
+        let metrics = case.metrics.iter();
+        let of_objectives = metrics.filter(|(name, _)| name.contains(['(', '{', ' ']));
+        let of_objectives = of_objectives.map(|(name, figure)| (name.as_str(), figure));
+        let all = usual.chain(of_objectives);
+        all.map(move |(name, figure)| (case, name, figure))
+    });
+    let value = |of: fn(ReferenceValue) -> Option<f64>| {
+        move |(_, name, figure): &Known<'_>| {
+            let number = of(figure.reference_value(level));
+            Cell::figure(optional(number, figure_unit(name)), number)
         }
-    }
-    Table::new(columns, rows).terminal(Screen { width, color })
+    };
+    Columns::<Known<'_>>::new()
+        .add(Column::text().terminal("CASE", 0), |(case, ..)| {
+            Cell::prose(&case.id)
+        })
+        .add(
+            Column::text().terminal("METRIC", 0).at_least(20),
+            |(_, name, _)| Cell::prose(name),
+        )
+        .add(
+            Column::number().terminal("VALUE", 0),
+            value(|known| Some(known.value)),
+        )
+        .add(
+            Column::number().terminal("FROM", 1),
+            value(|known| known.low),
+        )
+        .add(
+            Column::number().terminal("TO", 1),
+            value(|known| known.high),
+        )
+        .add(Column::number().terminal("N", 2), |(.., figure)| {
+            Cell::count(figure.n)
+        })
+        .table(figures)
+        .terminal(Screen { width, color })
 }
 
 /// The unit of a metric by its name, such as `ttft.p95`.
@@ -184,46 +193,42 @@ pub const NOISE_SCHEMA: &str = "llmscen/baseline-doctor/1";
 /// The smallest change of each metric that runs can detect. `width`: of the terminal in characters; None: not a
 /// terminal.
 pub fn noise_table(all: &[RunVariation], width: Option<usize>, color: bool) -> String {
-    let columns = vec![
-        Column::text().terminal("CASE", 0),
-        Column::text().terminal("METRIC", 0).at_least(14),
-        Column::number().terminal("MEAN", 3),
-        Column::number().terminal("RUNS", 2),
-        Column::number().terminal("SPREAD", 0),
-        Column::number().terminal("1 RUN", 0),
-        Column::number().terminal("3 PER SIDE", 0),
-        Column::number().terminal("5 PER SIDE", 1),
-        Column::number().terminal("RUNS FOR 5%", 0),
-    ];
-    let row = |noise: &RunVariation| {
-        let size = |size: f64| {
-            if noise.share {
-                format!("{:.2} pp", size * 100.0)
-            } else {
-                format!("{:.1}%", size * 100.0)
-            }
-        };
-        let change = |change: Option<f64>| {
-            Cell::figure(change.map_or_else(|| ABSENT.to_owned(), size), change)
-        };
-        Row::new(vec![
-            Cell::prose(&noise.case),
-            Cell::prose(&noise.figure),
-            Cell::figure(value(noise.mean, figure_unit(&noise.figure)), noise.mean),
-            Cell::figure(noise.runs.to_string(), None::<f64>),
-            change(Some(noise.sd)),
-            change(noise.one),
-            change(noise.three),
-            change(noise.five),
-            Cell::figure(
-                noise
-                    .needed
-                    .map_or_else(|| "> 100".to_owned(), |runs| runs.to_string()),
-                None::<f64>,
-            ),
-        ])
+    let size = |noise: &RunVariation, size: f64| match noise.share {
+        true => format!("{:.2} pp", size * 100.0),
+        false => format!("{:.1}%", size * 100.0),
     };
-    Table::new(columns, all.iter().map(row).collect()).terminal(Screen { width, color })
+    let change = |of: fn(&RunVariation) -> Option<f64>| {
+        move |noise: &&RunVariation| {
+            let change = of(noise);
+            let text = change.map_or_else(|| ABSENT.to_owned(), |change| size(noise, change));
+            Cell::figure(text, change)
+        }
+    };
+    let number = |head: &str, rank| Column::number().terminal(head, rank);
+    Columns::new()
+        .add(
+            Column::text().terminal("CASE", 0),
+            |noise: &&RunVariation| Cell::prose(&noise.case),
+        )
+        .add(Column::text().terminal("METRIC", 0).at_least(14), |noise| {
+            Cell::prose(&noise.figure)
+        })
+        .add(number("MEAN", 3), |noise| {
+            Cell::figure(value(noise.mean, figure_unit(&noise.figure)), noise.mean)
+        })
+        .add(number("RUNS", 2), |noise| {
+            Cell::figure(noise.runs.to_string(), None::<f64>)
+        })
+        .add(number("SPREAD", 0), change(|noise| Some(noise.sd)))
+        .add(number("1 RUN", 0), change(|noise| noise.one))
+        .add(number("3 PER SIDE", 0), change(|noise| noise.three))
+        .add(number("5 PER SIDE", 1), change(|noise| noise.five))
+        .add(number("RUNS FOR 5%", 0), |noise| {
+            let needed = noise.needed.map(|runs| runs.to_string());
+            Cell::figure(needed.unwrap_or_else(|| "> 100".to_owned()), None::<f64>)
+        })
+        .table(all)
+        .terminal(Screen { width, color })
 }
 
 /// The legend of that table.

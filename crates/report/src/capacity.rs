@@ -7,7 +7,7 @@ use crate::objectives::severity;
 use crate::search::{
     fate, found_load, interval, is_confirmed, plain_number, short_name, varied_key,
 };
-use crate::table::{Cell, Column, Row, Table};
+use crate::table::{Cell, Column, Columns, Table};
 use llmscen_core::check::{Check, Ruling};
 use llmscen_core::label::{Labels, VARIANT};
 use llmscen_core::metric::Metric;
@@ -220,91 +220,82 @@ pub(super) fn table(report: &Report) -> Table {
         Cell::figure(text, amount)
     };
     let groups = group_labels(&ranked);
-    let mut columns = Vec::new();
-    if groups.len() > 1 {
-        columns.push(Column::text().documents("Group").terminal("GROUP", 0));
-    }
-    columns.extend([
-        Column::number().documents("Rank").terminal("RANK", 1),
-        Column::text()
-            .documents("Configuration")
-            .terminal("CONFIGURATION", 0),
-        Column::number()
-            .documents(&capitalize(&quantity))
-            .terminal("MAXIMUM", 0),
-        Column::text().documents("Evidence").terminal("EVIDENCE", 0),
-    ]);
-    if per_gpu {
-        columns.extend([
-            Column::number().documents("GPUs").terminal("GPUS", 2),
-            Column::number().documents("Per GPU").terminal("PER GPU", 0),
-            Column::number()
-                .documents("Output tok/s per GPU")
-                .terminal("TOK/S/GPU", 2),
-        ]);
-    }
-    if priced {
-        columns.push(
-            Column::number()
-                .documents("Cost of 1M output tokens")
-                .terminal("COST/1M OUT", 1),
-        );
-    }
-    let rung_column = |rung: &usize| Column::text().documents(&format!("Rung {rung}"));
-    columns.extend(rungs.iter().map(rung_column));
-    if is_halving {
-        columns.push(
-            Column::text()
-                .documents("Outcome")
-                .terminal("OUTCOME", 0)
-                .at_least(24),
-        );
-    }
+    // Each capacity with its rank in its group.
     let mut rank = 0;
     let mut group = None;
-    let mut row = |capacity: &Capacity<'_>| {
-        let place = capacity.place().0;
-        rank = if group == Some(place) { rank + 1 } else { 1 };
-        group = Some(place);
-        let at_load = |metric: Metric| capacity.scalar(metric).filter(|_| capacity.value.is_some());
-        let figure = |metric: Metric| {
-            let known = at_load(metric);
+    let with_ranks: Vec<(&Capacity<'_>, u64)> = ranked
+        .iter()
+        .map(|capacity| {
+            let place = capacity.place().0;
+            rank = if group == Some(place) { rank + 1 } else { 1 };
+            group = Some(place);
+            (capacity, rank)
+        })
+        .collect();
+    let has_groups = groups.len() > 1;
+    let of_group = |capacity: &Capacity<'_>| groups.get(&capacity.place().0).filter(|_| has_groups);
+    let figure = |metric: Metric| {
+        move |(capacity, _): &(&Capacity<'_>, u64)| {
+            let known = capacity.scalar(metric).filter(|_| capacity.value.is_some());
             let text = known.map_or_else(|| ABSENT.to_owned(), |known| value(known, metric.unit()));
             Cell::figure(text, known)
-        };
-        let of_group = groups.get(&place).filter(|_| groups.len() > 1);
-        let mut cells = Vec::new();
-        cells.extend(of_group.map(|labels| Cell::prose(&short_name(labels))));
-        cells.extend([
-            match capacity.value {
-                Some(_) => Cell::count(rank),
+        }
+    };
+    let text = |head: &str, short: &str| Column::text().documents(head).terminal(short, 0);
+    let number =
+        |head: &str, short: &str, rank| Column::number().documents(head).terminal(short, rank);
+    let mut columns = Columns::<(&Capacity<'_>, u64)>::new()
+        .add_if(has_groups, text("Group", "GROUP"), |(capacity, _)| {
+            Cell::prose(&of_group(capacity).map_or_else(String::new, short_name))
+        })
+        .add(
+            number("Rank", "RANK", 1),
+            |(capacity, rank)| match capacity.value {
+                Some(_) => Cell::count(*rank),
                 None => Cell::prose(ABSENT),
             },
-            Cell::prose(&short_name(&capacity.labels_besides(of_group))),
-            amount(capacity.value),
-            Cell::prose(&capacity.range),
-        ]);
-        if per_gpu {
+        )
+        .add(text("Configuration", "CONFIGURATION"), |(capacity, _)| {
+            Cell::prose(&short_name(&capacity.labels_besides(of_group(capacity))))
+        })
+        .add(
+            number(&capitalize(&quantity), "MAXIMUM", 0),
+            |(capacity, _)| amount(capacity.value),
+        )
+        .add(text("Evidence", "EVIDENCE"), |(capacity, _)| {
+            Cell::prose(&capacity.range)
+        })
+        .add_if(per_gpu, number("GPUs", "GPUS", 2), |(capacity, _)| {
             let gpus = capacity.gpus;
-            let share = capacity.value.zip(gpus).map(|(value, gpus)| value / gpus);
-            cells.extend([
-                Cell::figure(gpus.map_or_else(|| ABSENT.to_owned(), plain_number), gpus),
-                amount(share),
-                figure(Metric::OutputTpsPerGpu),
-            ]);
-        }
-        if priced {
-            cells.push(figure(Metric::CostPerMillionOutputTokens));
-        }
-        let standing = |rung: &usize| Cell::prose(&capacity.describe_standing(*rung, unit));
-        cells.extend(rungs.iter().map(standing));
-        if is_halving {
-            cells.push(Cell::prose(&capacity.search.map_or_else(String::new, fate)));
-        }
-        Row::new(cells)
-    };
-    let rows = ranked.iter().map(&mut row).collect();
-    Table::new(columns, rows)
+            Cell::figure(gpus.map_or_else(|| ABSENT.to_owned(), plain_number), gpus)
+        })
+        .add_if(per_gpu, number("Per GPU", "PER GPU", 0), |(capacity, _)| {
+            let known = capacity.value.zip(capacity.gpus);
+            amount(known.map(|(value, gpus)| value / gpus))
+        })
+        .add_if(
+            per_gpu,
+            number("Output tok/s per GPU", "TOK/S/GPU", 2),
+            figure(Metric::OutputTpsPerGpu),
+        )
+        .add_if(
+            priced,
+            number("Cost of 1M output tokens", "COST/1M OUT", 1),
+            figure(Metric::CostPerMillionOutputTokens),
+        );
+    for rung in rungs {
+        let column = Column::text().documents(&format!("Rung {rung}"));
+        columns = columns.add(column, move |(capacity, _)| {
+            Cell::prose(&capacity.describe_standing(rung, unit))
+        });
+    }
+    columns
+        .add_if(
+            is_halving,
+            text("Outcome", "OUTCOME").at_least(24),
+            |(capacity, _)| Cell::prose(&capacity.search.map_or_else(String::new, fate)),
+        )
+        .table(with_ranks)
 }
 
 /// The labels that all capacities of a group share, by group.

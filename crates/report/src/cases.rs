@@ -3,12 +3,12 @@
 use crate::dimensions::{Dimension, dimensions};
 use crate::format::depends_on_output_tokens;
 use crate::format::{ABSENT, number, optional, percent, value};
-use crate::table::{Cell, Column, Emphasis, Row, Screen, Table};
+use crate::table::{Cell, Column, Columns, Emphasis, Row, Screen, Table};
 use llmscen_core::check::Ruling;
 use llmscen_core::metric::{Metric, Stat};
 use llmscen_core::report::TokenSource;
-use llmscen_core::report::{CaseReport, GroupReport, Report};
-use llmscen_core::sample::SummaryStatistics;
+use llmscen_core::report::{CaseReport, FailureExample, GroupReport, PromptLengths, Report};
+use llmscen_core::sample::{Counts, SummaryStatistics};
 use llmscen_core::units::Unit;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -123,83 +123,174 @@ impl<'a> Metrics<'a> {
     }
 }
 
-/// A row for each case, and below it one for each traffic class of its mix.
-pub(crate) fn cases(report: &Report) -> Table {
-    let columns = vec![
-        Column::text().key("scenario"),
-        Column::text()
-            .documents("Case")
-            .terminal("CASE", 0)
-            .key("case"),
-        Column::text().key("entry"),
-        Column::text().documents("Load").key("load"),
-        Column::text().html("SLOs"),
-        Column::number()
-            .markdown("ok / scheduled")
-            .terminal("OK", 0),
-        Column::number().html("ok").rare().key("ok"),
-        Column::number().html("Requests").rare().key("scheduled"),
-        Column::number()
-            .documents("Errors")
-            .terminal("ERRORS", 2)
-            .key("error_rate_share"),
-        Column::number().terminal("TIME", 8),
-        Column::number()
-            .documents("req/s")
-            .terminal("REQ/S", 3)
-            .key("requests_per_s"),
-        Column::number()
-            .documents("Output tok/s")
-            .terminal("OUT TOK/S", 0)
-            .key("output_tokens_per_s"),
-        Column::text().key("token_source"),
-        Column::number().terminal("IN TOK", 9),
-        Column::number().terminal("OUT TOK", 10),
-        Column::number().terminal("TTFT MEAN", 6),
-        Column::number()
-            .documents("TTFT p50, ms")
-            .terminal("TTFT P50", 4)
-            .key("ttft_p50_ms"),
-        Column::number().html("TTFT p95, ms"),
-        Column::number()
-            .documents("TTFT p99, ms")
-            .rare()
-            .terminal("TTFT P99", 0)
-            .key("ttft_p99_ms"),
-        Column::number()
-            .documents("ITL p50, ms")
-            .rare()
-            .terminal("ITL P50", 11)
-            .key("itl_p50_ms"),
-        Column::number()
-            .documents("ITL p99, ms")
-            .terminal("ITL P99", 1)
-            .key("itl_p99_ms"),
-        Column::number().terminal("TPOT MEAN", 14),
-        Column::number()
-            .documents("TPOT p50, ms")
-            .terminal("TPOT P50", 13)
-            .key("tpot_p50_ms"),
-        Column::number().terminal("E2E MEAN", 7),
-        Column::number()
-            .documents("E2E p50, ms")
-            .terminal("E2E P50", 12)
-            .key("e2e_p50_ms"),
-        Column::number()
-            .documents("E2E p99, ms")
-            .terminal("E2E P99", 5)
-            .key("e2e_p99_ms"),
-    ];
-    let mut rows = Vec::new();
-    for (index, case) in indexed(report) {
-        rows.push(case_row(report, index, &Metrics::of_case(case), None));
-        for class in case.groups.iter().filter(|group| group.entry) {
-            rows.push(
-                case_row(report, index, &Metrics::of_group(case, class), Some(class)).group(),
-            );
+/// A case, or a traffic class of it.
+struct CaseRow<'a> {
+    index: usize,
+    metrics: Metrics<'a>,
+    class: Option<&'a GroupReport>,
+}
+
+impl CaseRow<'_> {
+    fn ok_and_scheduled(&self) -> (u64, u64) {
+        let counts = &self.metrics.case.counts;
+        self.class.map_or((counts.ok, counts.scheduled), |class| {
+            (class.ok, class.scheduled)
+        })
+    }
+
+    fn name(&self) -> Cell {
+        let id = &self.metrics.case.id;
+        let cell = Cell::case(self.index, id);
+        match self.class {
+            Some(class) => cell.in_terminal(format!("{id}: {}", class.name)),
+            None => cell,
         }
     }
-    Table::new(columns, rows).sortable()
+
+    fn ok_of_scheduled(&self) -> Cell {
+        let (ok, scheduled) = self.ok_and_scheduled();
+        Cell::figure(format!("{ok} / {scheduled}"), None::<f64>)
+            .in_terminal(format!("{ok}/{scheduled}"))
+    }
+}
+
+/// A row for each case, and below it one for each traffic class of its mix.
+pub(crate) fn cases(report: &Report) -> Table {
+    let mean = |metric: Metric| move |row: &CaseRow<'_>| row.metrics.mean(metric);
+    let scalar = |metric: Metric| move |row: &CaseRow<'_>| row.metrics.scalar(metric);
+    let quantile =
+        |metric: Metric, share: f64| move |row: &CaseRow<'_>| row.metrics.quantile(metric, share);
+    let text = Column::text;
+    let number = Column::number;
+    let columns = Columns::new()
+        .add(text().key("scenario"), |_| {
+            Cell::prose(&report.manifest.name)
+        })
+        .add(
+            text().documents("Case").terminal("CASE", 0).key("case"),
+            CaseRow::name,
+        )
+        .add(text().key("entry"), |row| {
+            Cell::raw(json!(row.class.map(|class| &class.name)))
+        })
+        .add(text().documents("Load").key("load"), |row| {
+            Cell::prose(&row.metrics.case.load)
+        })
+        .add(text().html("SLOs"), |row| verdict_counts(row.metrics.case))
+        .add(
+            number().markdown("ok / scheduled").terminal("OK", 0),
+            CaseRow::ok_of_scheduled,
+        )
+        .add(number().html("ok").rare().key("ok"), |row| {
+            Cell::count(row.ok_and_scheduled().0).with_stat("counts", "ok")
+        })
+        .add(number().html("Requests").rare().key("scheduled"), |row| {
+            Cell::count(row.ok_and_scheduled().1).with_stat("counts", "scheduled")
+        })
+        .add(
+            number()
+                .documents("Errors")
+                .terminal("ERRORS", 2)
+                .key("error_rate_share"),
+            |row| row.metrics.errors(),
+        )
+        .add(number().terminal("TIME", 8), |row| row.metrics.window())
+        .add(
+            number()
+                .documents("req/s")
+                .terminal("REQ/S", 3)
+                .key("requests_per_s"),
+            scalar(Metric::RequestThroughput),
+        )
+        .add(
+            number()
+                .documents("Output tok/s")
+                .terminal("OUT TOK/S", 0)
+                .key("output_tokens_per_s"),
+            scalar(Metric::OutputTps),
+        )
+        .add(text().key("token_source"), |row| {
+            Cell::raw(json!(row.metrics.case.token_source))
+        })
+        .add(number().terminal("IN TOK", 9), mean(Metric::PromptTokens))
+        .add(number().terminal("OUT TOK", 10), mean(Metric::OutputTokens))
+        .add(number().terminal("TTFT MEAN", 6), mean(Metric::Ttft))
+        .add(
+            number()
+                .documents("TTFT p50, ms")
+                .terminal("TTFT P50", 4)
+                .key("ttft_p50_ms"),
+            quantile(Metric::Ttft, 0.50),
+        )
+        .add(number().html("TTFT p95, ms"), quantile(Metric::Ttft, 0.95))
+        .add(
+            number()
+                .documents("TTFT p99, ms")
+                .rare()
+                .terminal("TTFT P99", 0)
+                .key("ttft_p99_ms"),
+            quantile(Metric::Ttft, 0.99),
+        )
+        .add(
+            number()
+                .documents("ITL p50, ms")
+                .rare()
+                .terminal("ITL P50", 11)
+                .key("itl_p50_ms"),
+            quantile(Metric::Itl, 0.50),
+        )
+        .add(
+            number()
+                .documents("ITL p99, ms")
+                .terminal("ITL P99", 1)
+                .key("itl_p99_ms"),
+            quantile(Metric::Itl, 0.99),
+        )
+        .add(number().terminal("TPOT MEAN", 14), mean(Metric::Tpot))
+        .add(
+            number()
+                .documents("TPOT p50, ms")
+                .terminal("TPOT P50", 13)
+                .key("tpot_p50_ms"),
+            quantile(Metric::Tpot, 0.50),
+        )
+        .add(number().terminal("E2E MEAN", 7), mean(Metric::E2e))
+        .add(
+            number()
+                .documents("E2E p50, ms")
+                .terminal("E2E P50", 12)
+                .key("e2e_p50_ms"),
+            quantile(Metric::E2e, 0.50),
+        )
+        .add(
+            number()
+                .documents("E2E p99, ms")
+                .terminal("E2E P99", 5)
+                .key("e2e_p99_ms"),
+            quantile(Metric::E2e, 0.99),
+        );
+    let rows = indexed(report).flat_map(|(index, case)| {
+        let of_case = CaseRow {
+            index,
+            metrics: Metrics::of_case(case),
+            class: None,
+        };
+        let classes = case.groups.iter().filter(|group| group.entry);
+        let of_classes = classes.map(move |class| CaseRow {
+            index,
+            metrics: Metrics::of_group(case, class),
+            class: Some(class),
+        });
+        std::iter::once(of_case).chain(of_classes)
+    });
+    let finish = |item: &CaseRow<'_>, row: Row| {
+        let row = row.case(&item.metrics.case.id);
+        match item.class {
+            Some(_) => row.group(),
+            None => row,
+        }
+    };
+    columns.table_with(rows, finish).sortable()
 }
 
 /// The same for Markdown, which shows traffic classes in a table of their own.
@@ -225,52 +316,6 @@ pub(crate) fn cases_by_key(report: &Report) -> Table {
     let columns = keys.iter().map(|key| Column::text().html(&key.name));
     table.columns.splice(0..0, columns);
     table
-}
-
-fn case_row(
-    report: &Report,
-    index: usize,
-    metrics: &Metrics<'_>,
-    class: Option<&GroupReport>,
-) -> Row {
-    let case = metrics.case;
-    let (ok, scheduled) = class.map_or((case.counts.ok, case.counts.scheduled), |class| {
-        (class.ok, class.scheduled)
-    });
-    let id = Cell::case(index, &case.id);
-    let cells = vec![
-        Cell::prose(&report.manifest.name),
-        match class {
-            Some(class) => id.in_terminal(format!("{}: {}", case.id, class.name)),
-            None => id,
-        },
-        Cell::raw(json!(class.map(|class| &class.name))),
-        Cell::prose(&case.load),
-        verdict_counts(case),
-        Cell::figure(format!("{ok} / {scheduled}"), None::<f64>)
-            .in_terminal(format!("{ok}/{scheduled}")),
-        Cell::count(ok).with_stat("counts", "ok"),
-        Cell::count(scheduled).with_stat("counts", "scheduled"),
-        metrics.errors(),
-        metrics.window(),
-        metrics.scalar(Metric::RequestThroughput),
-        metrics.scalar(Metric::OutputTps),
-        Cell::raw(json!(case.token_source)),
-        metrics.mean(Metric::PromptTokens),
-        metrics.mean(Metric::OutputTokens),
-        metrics.mean(Metric::Ttft),
-        metrics.quantile(Metric::Ttft, 0.50),
-        metrics.quantile(Metric::Ttft, 0.95),
-        metrics.quantile(Metric::Ttft, 0.99),
-        metrics.quantile(Metric::Itl, 0.50),
-        metrics.quantile(Metric::Itl, 0.99),
-        metrics.mean(Metric::Tpot),
-        metrics.quantile(Metric::Tpot, 0.50),
-        metrics.mean(Metric::E2e),
-        metrics.quantile(Metric::E2e, 0.50),
-        metrics.quantile(Metric::E2e, 0.99),
-    ];
-    Row::new(cells).case(&case.id)
 }
 
 /// The main metrics of some cases for a screen: the values of `keys` as columns, or the case id without keys, then
@@ -386,125 +431,127 @@ pub fn case_table(report: &Report, width: Option<usize>, color: bool) -> String 
     cases(report).terminal(Screen { width, color })
 }
 
+/// A group of requests of a case.
+struct GroupRow<'a> {
+    index: usize,
+    group: &'a GroupReport,
+    metrics: Metrics<'a>,
+}
+
+fn group_row<'a>(index: usize, case: &'a CaseReport, group: &'a GroupReport) -> GroupRow<'a> {
+    GroupRow {
+        index,
+        group,
+        metrics: Metrics::of_group(case, group),
+    }
+}
+
+impl GroupRow<'_> {
+    fn case(&self) -> Cell {
+        Cell::case(self.index, &self.metrics.case.id)
+    }
+
+    fn name(&self) -> Cell {
+        Cell::code(&self.group.name)
+    }
+
+    /// The achieved and the offered arrival rate.
+    fn rates(&self) -> Cell {
+        let rate = |metric| match self.group.scalars.get(&metric) {
+            Some(rate) => number(*rate),
+            None => ABSENT.to_owned(),
+        };
+        let [sent, offered] = [Metric::RateAchieved, Metric::RateOffered].map(rate);
+        Cell::figure(format!("{sent} / {offered}"), None::<f64>)
+    }
+}
+
 /// The groups of requests within cases: traffic classes of a mix, and groups of the dataset. Arrival rates are shown
 /// if any case has an arrival plan.
 pub(crate) fn groups<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -> Table {
-    let all: Vec<_> = cases
-        .flat_map(|(index, case)| case.groups.iter().map(move |group| (index, case, group)))
-        .collect();
-    let has_rates = all
-        .iter()
-        .any(|(.., group)| group.scalars.contains_key(&Metric::RateOffered));
-    let mut columns = vec![
-        Column::text().documents("Case"),
-        Column::text().documents("Group"),
-        Column::number().markdown("ok / scheduled"),
-        Column::number().html("Requests"),
-        Column::number().html("ok"),
-        Column::number().documents("Errors"),
-        Column::number().documents("req/s"),
-        Column::number().documents("Output tok/s"),
-        Column::number().documents("Prompt tokens"),
-        Column::number().documents("Output tokens"),
-        Column::number().documents("TTFT p50, ms"),
-        Column::number().documents("TTFT p99, ms"),
-        Column::number().documents("ITL p50, ms"),
-        Column::number().documents("ITL p99, ms"),
-        Column::number().markdown("TPOT, ms").html("TPOT p50, ms"),
-        Column::number().documents("Decode tok/s"),
-        Column::number().documents("tok/s per user"),
-        Column::number().documents("E2E p50, ms"),
-        Column::number().documents("E2E p99, ms"),
-    ];
-    if has_rates {
-        columns.push(Column::number().documents("Sent / offered, req/s"));
-    }
-    let row = |(index, case, group): (usize, &CaseReport, &GroupReport)| {
-        let metrics = Metrics::of_group(case, group);
-        let rate = |metric| {
-            group
-                .scalars
-                .get(&metric)
-                .map_or_else(|| ABSENT.to_owned(), |rate| number(*rate))
-        };
-        let rates = format!(
-            "{} / {}",
-            rate(Metric::RateAchieved),
-            rate(Metric::RateOffered)
-        );
-        let mut cells = vec![
-            Cell::case(index, &case.id),
-            Cell::code(&group.name),
-            Cell::figure(format!("{} / {}", group.ok, group.scheduled), None::<f64>),
-            Cell::count(group.scheduled),
-            Cell::count(group.ok),
-            metrics.errors(),
-            metrics.scalar(Metric::RequestThroughput),
-            metrics.scalar(Metric::OutputTps),
-            metrics.quantile(Metric::PromptTokens, 0.50),
-            metrics.quantile(Metric::OutputTokens, 0.50),
-            metrics.quantile(Metric::Ttft, 0.50),
-            metrics.quantile(Metric::Ttft, 0.99),
-            metrics.quantile(Metric::Itl, 0.50),
-            metrics.quantile(Metric::Itl, 0.99),
-            metrics.quantile(Metric::Tpot, 0.50),
-            metrics.quantile(Metric::DecodeTps, 0.50),
-            metrics.scalar(Metric::OutputTpsPerUser),
-            metrics.quantile(Metric::E2e, 0.50),
-            metrics.quantile(Metric::E2e, 0.99),
-        ];
-        if has_rates {
-            cells.push(Cell::figure(rates, None::<f64>));
-        }
-        Row::new(cells)
-    };
-    Table::new(columns, all.into_iter().map(row).collect())
+    let all = cases.flat_map(|(index, case)| {
+        let groups = case.groups.iter();
+        groups.map(move |group| group_row(index, case, group))
+    });
+    let all: Vec<GroupRow<'_>> = all.collect();
+    let mut groups = all.iter().map(|row| row.group);
+    let has_rates = groups.any(|group| group.scalars.contains_key(&Metric::RateOffered));
+    let quantile =
+        |metric: Metric, share: f64| move |row: &GroupRow<'_>| row.metrics.quantile(metric, share);
+    let scalar = |metric: Metric| move |row: &GroupRow<'_>| row.metrics.scalar(metric);
+    let shown = |head: &str| Column::number().documents(head);
+    Columns::new()
+        .add(Column::text().documents("Case"), GroupRow::case)
+        .add(Column::text().documents("Group"), GroupRow::name)
+        .add(Column::number().markdown("ok / scheduled"), |row| {
+            let counts = format!("{} / {}", row.group.ok, row.group.scheduled);
+            Cell::figure(counts, None::<f64>)
+        })
+        .add(Column::number().html("Requests"), |row| {
+            Cell::count(row.group.scheduled)
+        })
+        .add(Column::number().html("ok"), |row| Cell::count(row.group.ok))
+        .add(shown("Errors"), |row| row.metrics.errors())
+        .add(shown("req/s"), scalar(Metric::RequestThroughput))
+        .add(shown("Output tok/s"), scalar(Metric::OutputTps))
+        .add(shown("Prompt tokens"), quantile(Metric::PromptTokens, 0.50))
+        .add(shown("Output tokens"), quantile(Metric::OutputTokens, 0.50))
+        .add(shown("TTFT p50, ms"), quantile(Metric::Ttft, 0.50))
+        .add(shown("TTFT p99, ms"), quantile(Metric::Ttft, 0.99))
+        .add(shown("ITL p50, ms"), quantile(Metric::Itl, 0.50))
+        .add(shown("ITL p99, ms"), quantile(Metric::Itl, 0.99))
+        .add(
+            Column::number().markdown("TPOT, ms").html("TPOT p50, ms"),
+            quantile(Metric::Tpot, 0.50),
+        )
+        .add(shown("Decode tok/s"), quantile(Metric::DecodeTps, 0.50))
+        .add(shown("tok/s per user"), scalar(Metric::OutputTpsPerUser))
+        .add(shown("E2E p50, ms"), quantile(Metric::E2e, 0.50))
+        .add(shown("E2E p99, ms"), quantile(Metric::E2e, 0.99))
+        .add_if(has_rates, shown("Sent / offered, req/s"), GroupRow::rates)
+        .table(all)
 }
 
 /// The URLs of each case whose target has several, and the values of kept response headers.
 pub(crate) fn endpoints<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -> Table {
-    let columns = vec![
-        Column::text().documents("Case"),
-        Column::text().documents("Endpoint").terminal("ENDPOINT", 0),
-        Column::number()
-            .documents("Requests")
-            .terminal("REQUESTS", 0),
-        Column::number().documents("Share").terminal("SHARE", 4),
-        Column::number().documents("Errors").terminal("ERRORS", 1),
-        Column::number()
-            .documents("TTFT p50, ms")
-            .terminal("TTFT P50", 2),
-        Column::number()
-            .documents("TTFT p95, ms")
-            .terminal("TTFT P95", 2),
-        Column::number()
-            .documents("Output tok/s")
-            .terminal("OUT TOK/S", 3),
-        Column::number()
-            .documents("Tokens ÷ mean")
-            .terminal("TOKENS/MEAN", 3),
-    ];
     let rows = cases.flat_map(|(index, case)| {
         let all = case.endpoints.iter().chain(&case.headers);
-        all.map(move |endpoint| {
-            let metrics = Metrics::of_group(case, endpoint);
-            let share = endpoint_share(case, endpoint);
-            let mean = mean_output_tokens(case, endpoint);
-            let load = mean.map(|mean| output_tokens(endpoint) / mean);
-            Row::new(vec![
-                Cell::case(index, &case.id),
-                Cell::code(&endpoint.name),
-                Cell::count(endpoint.scheduled),
-                Cell::figure(share.map_or_else(|| ABSENT.to_owned(), percent), share),
-                metrics.errors(),
-                metrics.quantile(Metric::Ttft, 0.50),
-                metrics.quantile(Metric::Ttft, 0.95),
-                metrics.scalar(Metric::OutputTps),
-                Cell::number(load),
-            ])
-        })
+        all.map(move |endpoint| group_row(index, case, endpoint))
     });
-    Table::new(columns, rows.collect())
+    let quantile =
+        |metric: Metric, share: f64| move |row: &GroupRow<'_>| row.metrics.quantile(metric, share);
+    let shown =
+        |head: &str, short: &str, rank| Column::number().documents(head).terminal(short, rank);
+    Columns::new()
+        .add(Column::text().documents("Case"), GroupRow::case)
+        .add(
+            Column::text().documents("Endpoint").terminal("ENDPOINT", 0),
+            GroupRow::name,
+        )
+        .add(shown("Requests", "REQUESTS", 0), |row| {
+            Cell::count(row.group.scheduled)
+        })
+        .add(shown("Share", "SHARE", 4), |row| {
+            let share = endpoint_share(row.metrics.case, row.group);
+            Cell::figure(share.map_or_else(|| ABSENT.to_owned(), percent), share)
+        })
+        .add(shown("Errors", "ERRORS", 1), |row| row.metrics.errors())
+        .add(
+            shown("TTFT p50, ms", "TTFT P50", 2),
+            quantile(Metric::Ttft, 0.50),
+        )
+        .add(
+            shown("TTFT p95, ms", "TTFT P95", 2),
+            quantile(Metric::Ttft, 0.95),
+        )
+        .add(shown("Output tok/s", "OUT TOK/S", 3), |row| {
+            row.metrics.scalar(Metric::OutputTps)
+        })
+        .add(shown("Tokens ÷ mean", "TOKENS/MEAN", 3), |row| {
+            let mean = mean_output_tokens(row.metrics.case, row.group);
+            Cell::number(mean.map(|mean| output_tokens(row.group) / mean))
+        })
+        .table(rows)
 }
 
 /// What an endpoint is compared with: the URLs of the case, or the values of the same kept header.
@@ -541,111 +588,123 @@ fn mean_output_tokens(case: &CaseReport, endpoint: &GroupReport) -> Option<f64> 
 
 /// The steady state of each case that reached one.
 pub(crate) fn steady_states(report: &Report) -> Table {
-    let columns = vec![
-        Column::text().markdown("Case"),
-        Column::number().markdown("From"),
-        Column::number().markdown("Until"),
-        Column::number().markdown("Output tok/s"),
-    ];
-    let row = |(index, case): (usize, &CaseReport)| {
-        let (from, until) = case.timelines.steady?;
-        let instant = |at: f64| Cell::figure(value(at, Unit::Seconds), at);
-        let cells = vec![
-            Cell::case(index, &case.id),
-            instant(from),
-            instant(until),
-            Metrics::of_case(case).scalar(Metric::OutputTpsSteady),
-        ];
-        Some(Row::new(cells))
-    };
-    Table::new(columns, indexed(report).filter_map(row).collect())
+    let steady =
+        indexed(report).filter_map(|(index, case)| Some((index, case, case.timelines.steady?)));
+    let instant = |at: f64| Cell::figure(value(at, Unit::Seconds), at);
+    Columns::new()
+        .add(
+            Column::text().markdown("Case"),
+            |(index, case, _): &(usize, &CaseReport, (f64, f64))| Cell::case(*index, &case.id),
+        )
+        .add(Column::number().markdown("From"), |(.., steady)| {
+            instant(steady.0)
+        })
+        .add(Column::number().markdown("Until"), |(.., steady)| {
+            instant(steady.1)
+        })
+        .add(Column::number().markdown("Output tok/s"), |(_, case, _)| {
+            Metrics::of_case(case).scalar(Metric::OutputTpsSteady)
+        })
+        .table(steady)
 }
 
 /// Prompt lengths as requested and as counted by the server, of each case where both are known.
 pub(crate) fn prompt_lengths(report: &Report) -> Table {
-    let columns = vec![
-        Column::text().markdown("Case"),
-        Column::number().markdown("n"),
-        Column::number().markdown("Requested, mean"),
-        Column::number().markdown("Server count, mean"),
-        Column::number().markdown("Difference"),
-    ];
-    let row = |(index, case): (usize, &CaseReport)| {
-        let lengths = case.prompt_lengths?;
-        let sign = if lengths.difference() > 0.0 { "+" } else { "" };
-        let cells = vec![
-            Cell::case(index, &case.id),
-            Cell::count(lengths.n),
-            Cell::number(Some(lengths.requested_mean)),
-            Cell::number(Some(lengths.reported_mean)),
-            Cell::figure(
-                format!("{sign}{}", percent(lengths.difference())),
-                lengths.difference(),
-            ),
-        ];
-        Some(Row::new(cells))
-    };
-    Table::new(columns, indexed(report).filter_map(row).collect())
+    let known =
+        indexed(report).filter_map(|(index, case)| Some((index, case, case.prompt_lengths?)));
+    Columns::new()
+        .add(
+            Column::text().markdown("Case"),
+            |(index, case, _): &(usize, &CaseReport, PromptLengths)| Cell::case(*index, &case.id),
+        )
+        .add(Column::number().markdown("n"), |(.., lengths)| {
+            Cell::count(lengths.n)
+        })
+        .add(
+            Column::number().markdown("Requested, mean"),
+            |(.., lengths)| Cell::number(Some(lengths.requested_mean)),
+        )
+        .add(
+            Column::number().markdown("Server count, mean"),
+            |(.., lengths)| Cell::number(Some(lengths.reported_mean)),
+        )
+        .add(Column::number().markdown("Difference"), |(.., lengths)| {
+            let difference = lengths.difference();
+            let sign = if difference > 0.0 { "+" } else { "" };
+            Cell::figure(format!("{sign}{}", percent(difference)), difference)
+        })
+        .table(known)
 }
 
 /// Failures by kind, with an example of each.
 pub(crate) fn failures<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -> Table {
-    let columns = vec![
-        Column::text().documents("Case"),
-        Column::text().documents("Kind"),
-        Column::number().documents("Count"),
-        Column::text().documents("First message"),
-        Column::text().documents("Where"),
-    ];
-    let rows = cases.flat_map(|(index, case)| {
-        case.failures.iter().map(move |failure| {
-            let kind = failure.kind.name();
-            let cells = vec![
-                Cell::case(index, &case.id),
-                Cell::code(kind).emphasized(Emphasis::Fail),
-                Cell::count(failure.count).with_stat("failures", kind),
-                Cell::code(&failure.message),
-                Cell::prose(&failure.at),
-            ];
-            Row::new(cells).case(&case.id)
-        })
+    let failures = cases.flat_map(|(index, case)| {
+        let all = case.failures.iter();
+        all.map(move |failure| (index, case, failure))
     });
-    Table::new(columns, rows.collect())
+    Columns::new()
+        .add(
+            Column::text().documents("Case"),
+            |(index, case, _): &(usize, &CaseReport, &FailureExample)| Cell::case(*index, &case.id),
+        )
+        .add(Column::text().documents("Kind"), |(.., failure)| {
+            Cell::code(failure.kind.name()).emphasized(Emphasis::Fail)
+        })
+        .add(Column::number().documents("Count"), |(.., failure)| {
+            Cell::count(failure.count).with_stat("failures", failure.kind.name())
+        })
+        .add(
+            Column::text().documents("First message"),
+            |(.., failure)| Cell::code(&failure.message),
+        )
+        .add(Column::text().documents("Where"), |(.., failure)| {
+            Cell::prose(&failure.at)
+        })
+        .table_with(failures, |(_, case, _), row| row.case(&case.id))
 }
 
 /// Retried requests and requests cancelled by the client, of the cases that had any.
 pub(crate) fn retries(report: &Report) -> Table {
-    let columns = vec![
-        Column::text().documents("Case"),
-        Column::number().documents("Retries"),
-        Column::number().documents("Retried requests"),
-        Column::number().documents("Share"),
-        Column::number().documents("Cancelled by client"),
-        Column::number().documents("Share"),
-        Column::number().html("Requests"),
-    ];
-    let row = |(index, case): (usize, &CaseReport)| {
-        let counts = &case.counts;
-        let count = |value: u64, stat: &str| Cell::count(value).with_stat("counts", stat);
-        let share = |count: u64| {
-            Cell::figure(
-                percent(count as f64 / counts.scheduled.max(1) as f64),
-                None::<f64>,
-            )
-        };
-        let cells = vec![
-            Cell::case(index, &case.id),
-            count(counts.retries, "retries"),
-            count(counts.retried, "retried"),
-            share(counts.retried),
-            count(counts.abandoned, "abandoned"),
-            share(counts.abandoned),
-            count(counts.scheduled, "scheduled"),
-        ];
-        Row::new(cells).case(&case.id)
+    type Indexed<'a> = (usize, &'a CaseReport);
+    let count = |stat: &'static str, of: fn(&Counts) -> u64| {
+        move |(_, case): &Indexed<'_>| Cell::count(of(&case.counts)).with_stat("counts", stat)
+    };
+    let share = |of: fn(&Counts) -> u64| {
+        move |(_, case): &Indexed<'_>| {
+            let part = of(&case.counts) as f64 / case.counts.scheduled.max(1) as f64;
+            Cell::figure(percent(part), None::<f64>)
+        }
     };
     let some = indexed(report).filter(|(_, case)| case.counts.retries + case.counts.abandoned > 0);
-    Table::new(columns, some.map(row).collect())
+    Columns::<Indexed<'_>>::new()
+        .add(Column::text().documents("Case"), |(index, case)| {
+            Cell::case(*index, &case.id)
+        })
+        .add(
+            Column::number().documents("Retries"),
+            count("retries", |counts| counts.retries),
+        )
+        .add(
+            Column::number().documents("Retried requests"),
+            count("retried", |counts| counts.retried),
+        )
+        .add(
+            Column::number().documents("Share"),
+            share(|counts| counts.retried),
+        )
+        .add(
+            Column::number().documents("Cancelled by client"),
+            count("abandoned", |counts| counts.abandoned),
+        )
+        .add(
+            Column::number().documents("Share"),
+            share(|counts| counts.abandoned),
+        )
+        .add(
+            Column::number().html("Requests"),
+            count("scheduled", |counts| counts.scheduled),
+        )
+        .table_with(some, |(_, case), row| row.case(&case.id))
 }
 
 /// The counts of a case, and its metrics with one value per case.

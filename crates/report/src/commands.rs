@@ -1,7 +1,7 @@
 //! Commands after the load.
 
 use crate::format::value;
-use crate::table::{Cell, Column, Row, Table};
+use crate::table::{Cell, Column, Columns, Table};
 use llmscen_core::check::Ruling;
 use llmscen_core::hooks::CommandResult;
 use llmscen_core::report::Report;
@@ -9,29 +9,26 @@ use llmscen_core::units::Unit;
 
 /// The table of the commands; empty without any.
 pub(super) fn table(report: &Report) -> Table {
-    let columns = vec![
-        Column::text().documents("Command"),
-        Column::text().documents("Verdict"),
-        Column::text().documents("Result"),
-        Column::text().documents("Last case"),
-        Column::number().documents("Time"),
-        Column::text().documents("Output"),
-    ];
-    let row = |result: &CommandResult| {
-        let (ruling, text) = match &result.failure {
-            None => (Ruling::Pass, "exit status 0"),
-            Some(why) => (Ruling::Fail, why.as_str()),
-        };
-        Row::new(vec![
-            Cell::prose(&result.name),
-            Cell::ruling(ruling),
-            Cell::prose(text),
-            Cell::prose(&result.case),
-            Cell::figure(value(result.seconds, Unit::Seconds), Some(result.seconds)),
-            Cell::prose(&result.log),
-        ])
-    };
-    Table::new(columns, report.manifest.then.iter().map(row).collect())
+    let text = |head: &str| Column::text().documents(head);
+    Columns::new()
+        .add(text("Command"), |result: &&CommandResult| {
+            Cell::prose(&result.name)
+        })
+        .add(text("Verdict"), |result| {
+            Cell::ruling(match result.failure {
+                None => Ruling::Pass,
+                Some(_) => Ruling::Fail,
+            })
+        })
+        .add(text("Result"), |result| {
+            Cell::prose(result.failure.as_deref().unwrap_or("exit status 0"))
+        })
+        .add(text("Last case"), |result| Cell::prose(&result.case))
+        .add(Column::number().documents("Time"), |result| {
+            Cell::figure(value(result.seconds, Unit::Seconds), Some(result.seconds))
+        })
+        .add(text("Output"), |result| Cell::prose(&result.log))
+        .table(&report.manifest.then)
 }
 
 /// The failed commands as a sentence; None if none failed.

@@ -9,7 +9,7 @@ use crate::environment;
 use crate::format::{ABSENT, code, counted, percent, value};
 use crate::html::lead::Tile;
 use crate::html::{BASE_SCRIPT, STYLE, render};
-use crate::table::{Cell, Column, Emphasis, Row, Screen, Table, case_anchor};
+use crate::table::{Cell, Column, Columns, Emphasis, Screen, Table, case_anchor};
 use llmscen_core::baseline::MIN_RUNS_FOR_SPREAD;
 use llmscen_core::compare::Difference;
 use llmscen_core::history::{Change, History, HistoryRun, Series};
@@ -187,97 +187,97 @@ pub fn table(history: &History, width: Option<usize>, color: bool) -> String {
 }
 
 fn series_table(history: &History, shown: &[&Series]) -> Table {
-    let scenario = Column::text();
-    let columns = vec![
-        Column::text().terminal("FINDING", 0),
-        if has_several_scenarios(history) {
-            scenario.terminal("SCENARIO", 0)
-        } else {
-            scenario
-        },
-        Column::text().terminal("CASE", 0),
-        Column::text().terminal("METRIC", 0).at_least(14),
-        Column::number().terminal("RUNS", 2),
-        Column::number().terminal("LATEST", 0),
-        Column::number().terminal("LEVEL", 1),
-        Column::number().terminal("CHANGE", 0),
-        Column::text().terminal("SINCE", 1),
-    ];
-    let row = |series: &&Series| {
-        let unit = series.measure.metric.unit();
-        let change = series.changes.last();
-        let (finding, emphasis) = match change {
-            Some(change) => finding(series, change),
-            None => (unchanged(series), Emphasis::Muted),
-        };
-        let latest = series.points.last().map(|point| point.value);
-        let level = series.levels().last().map(|level| level.2);
-        let shown = |number: Option<f64>| {
-            Cell::figure(
-                number.map_or_else(|| ABSENT.to_owned(), |it| value(it, unit)),
-                number,
-            )
-        };
-        Row::new(vec![
-            Cell::prose(finding).emphasized(emphasis),
-            Cell::prose(&series.scenario),
-            Cell::code(&series.title),
-            Cell::code(&with_direction(series.measure)),
-            Cell::count(series.points.len() as u64),
-            shown(latest),
-            shown(level),
-            Cell::figure(
-                change.map_or_else(String::new, |it| size(series, it)),
-                None::<f64>,
-            )
-            .emphasized(emphasis),
-            Cell::prose(&change.map_or_else(String::new, |it| date_at(history, it.first))),
-        ])
+    let finding = |series: &Series| match series.changes.last() {
+        Some(change) => finding(series, change),
+        None => (unchanged(series), Emphasis::Muted),
     };
-    Table::new(columns, shown.iter().map(row).collect())
+    let figure = |series: &Series, number: Option<f64>| {
+        let unit = series.measure.metric.unit();
+        let text = number.map_or_else(|| ABSENT.to_owned(), |it| value(it, unit));
+        Cell::figure(text, number)
+    };
+    let text = |head: &str, rank| Column::text().terminal(head, rank);
+    let number = |head: &str, rank| Column::number().terminal(head, rank);
+    Columns::new()
+        .add(text("FINDING", 0), |series: &&&Series| {
+            let (words, emphasis) = finding(series);
+            Cell::prose(words).emphasized(emphasis)
+        })
+        .add_if(
+            has_several_scenarios(history),
+            text("SCENARIO", 0),
+            |series| Cell::prose(&series.scenario),
+        )
+        .add(text("CASE", 0), |series| Cell::code(&series.title))
+        .add(text("METRIC", 0).at_least(14), |series| {
+            Cell::code(&with_direction(series.measure))
+        })
+        .add(number("RUNS", 2), |series| {
+            Cell::count(series.points.len() as u64)
+        })
+        .add(number("LATEST", 0), |series| {
+            figure(series, series.points.last().map(|point| point.value))
+        })
+        .add(number("LEVEL", 1), |series| {
+            figure(series, series.levels().last().map(|level| level.2))
+        })
+        .add(number("CHANGE", 0), |series| {
+            let change = series.changes.last();
+            let text = change.map_or_else(String::new, |it| size(series, it));
+            Cell::figure(text, None::<f64>).emphasized(finding(series).1)
+        })
+        .add(text("SINCE", 1), |series| {
+            let change = series.changes.last();
+            Cell::prose(&change.map_or_else(String::new, |it| date_at(history, it.first)))
+        })
+        .table(shown)
 }
 
 /// The changes as a table of the page.
 fn change_table(history: &History, anchors: &[Key<'_>]) -> Table {
-    let scenario = Column::text();
-    let columns = vec![
-        Column::text().html("Finding"),
-        if has_several_scenarios(history) {
-            scenario.html("Scenario")
-        } else {
-            scenario
-        },
-        Column::text().html("Case"),
-        Column::text().html("Metric"),
-        Column::text().html("First run"),
-        Column::number().html("Before"),
-        Column::number().html("Since"),
-        Column::number().html("Change"),
-        Column::number().html("p"),
-    ];
-    let row = |(series, change): &(&Series, &Change)| {
-        let unit = series.measure.metric.unit();
-        let (finding, emphasis) = finding(series, change);
-        let place = anchors.iter().position(|it| *it == key(series));
-        let figure = |number| Cell::figure(value(number, unit), number);
-        Row::new(vec![
-            mark(finding, emphasis),
-            Cell::prose(&series.scenario),
-            place.map_or_else(
-                || Cell::code(&series.title),
-                |it| Cell::case(it, &series.title),
-            ),
-            Cell::code(&with_direction(series.measure)),
-            Cell::prose(&date_at(history, change.first)),
-            figure(change.before),
-            figure(change.after),
-            Cell::figure(size(series, change), change.ratio()).emphasized(emphasis),
-            Cell::figure(probability(Some(change.p)), change.p),
-        ])
-        .case(&series.case)
-        .metric(&series.measure.to_string())
-    };
-    Table::new(columns, changes(history).iter().map(row).collect()).sortable()
+    let figure =
+        |series: &Series, number| Cell::figure(value(number, series.measure.metric.unit()), number);
+    let text = |head: &str| Column::text().html(head);
+    let number = |head: &str| Column::number().html(head);
+    Columns::new()
+        .add(text("Finding"), |(series, change): &(&Series, &Change)| {
+            let (finding, emphasis) = finding(series, change);
+            mark(finding, emphasis)
+        })
+        .add_if(
+            has_several_scenarios(history),
+            text("Scenario"),
+            |(series, _)| Cell::prose(&series.scenario),
+        )
+        .add(text("Case"), |(series, _)| {
+            match anchors.iter().position(|it| *it == key(series)) {
+                Some(place) => Cell::case(place, &series.title),
+                None => Cell::code(&series.title),
+            }
+        })
+        .add(text("Metric"), |(series, _)| {
+            Cell::code(&with_direction(series.measure))
+        })
+        .add(text("First run"), |(_, change)| {
+            Cell::prose(&date_at(history, change.first))
+        })
+        .add(number("Before"), |(series, change)| {
+            figure(series, change.before)
+        })
+        .add(number("Since"), |(series, change)| {
+            figure(series, change.after)
+        })
+        .add(number("Change"), |(series, change)| {
+            let emphasis = finding(series, change).1;
+            Cell::figure(size(series, change), change.ratio()).emphasized(emphasis)
+        })
+        .add(number("p"), |(_, change)| {
+            Cell::figure(probability(Some(change.p)), change.p)
+        })
+        .table_with(changes(history), |(series, _), row| {
+            row.case(&series.case).metric(&series.measure.to_string())
+        })
+        .sortable()
 }
 
 /// A finding; only those that need a look, or are welcome, have a symbol.

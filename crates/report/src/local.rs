@@ -2,8 +2,8 @@
 //! results.json.
 
 use crate::format::{ABSENT, bytes, millis, number, plain};
-use crate::table::{Cell, Column, Row, Screen, Table};
-use llmscen_analysis::batch_metrics;
+use crate::table::{Cell, Column, Columns, Screen, Table};
+use llmscen_analysis::{BatchMetrics, batch_metrics};
 use llmscen_core::local::LocalRound;
 use llmscen_core::report::{CaseReport, Report, SpeedRow};
 use llmscen_core::sample::SummaryStatistics;
@@ -26,38 +26,42 @@ fn local_cases(report: &Report) -> impl Iterator<Item = LocalCase<'_>> {
 
 /// The models, one row per case.
 pub(super) fn models(report: &Report) -> Table {
-    let columns = vec![
-        Column::text().documents("Case"),
-        Column::text().documents("Model"),
-        Column::text().documents("Architecture"),
-        Column::number().documents("Parameters"),
-        Column::text().documents("Compute dtype"),
-        Column::text().documents("Device"),
-        Column::text().documents("Attention"),
-        Column::number().documents("Weights"),
-        Column::number().documents("Read files"),
-        Column::number().documents("Convert dtype"),
-        Column::number().documents("Copy to device"),
-    ];
-    let row = |(index, case, part): LocalCase<'_>| {
-        let loaded = &part.loaded;
-        let duration = |duration: Nanos| Cell::figure(millis(duration.millis()), None::<f64>);
-        let cells = vec![
-            Cell::case(index, &case.id),
-            Cell::code(&loaded.model),
-            Cell::prose(&loaded.architecture),
-            Cell::figure(parameters(loaded.parameters), None::<f64>),
-            Cell::prose(&loaded.dtype),
-            Cell::prose(&loaded.device),
-            Cell::prose(&loaded.attention),
-            Cell::figure(bytes(loaded.weight_bytes as f64), None::<f64>),
-            duration(loaded.read),
-            duration(loaded.convert),
-            duration(loaded.place),
-        ];
-        Row::new(cells).case(&case.id)
-    };
-    Table::new(columns, local_cases(report).map(row).collect())
+    let text = |head: &str| Column::text().documents(head);
+    let number = |head: &str| Column::number().documents(head);
+    let duration = |duration: Nanos| Cell::figure(millis(duration.millis()), None::<f64>);
+    Columns::new()
+        .add(text("Case"), |(index, case, _): &LocalCase<'_>| {
+            Cell::case(*index, &case.id)
+        })
+        .add(text("Model"), |(.., part)| Cell::code(&part.loaded.model))
+        .add(text("Architecture"), |(.., part)| {
+            Cell::prose(&part.loaded.architecture)
+        })
+        .add(number("Parameters"), |(.., part)| {
+            Cell::figure(parameters(part.loaded.parameters), None::<f64>)
+        })
+        .add(text("Compute dtype"), |(.., part)| {
+            Cell::prose(&part.loaded.dtype)
+        })
+        .add(text("Device"), |(.., part)| {
+            Cell::prose(&part.loaded.device)
+        })
+        .add(text("Attention"), |(.., part)| {
+            Cell::prose(&part.loaded.attention)
+        })
+        .add(number("Weights"), |(.., part)| {
+            Cell::figure(bytes(part.loaded.weight_bytes as f64), None::<f64>)
+        })
+        .add(number("Read files"), |(.., part)| {
+            duration(part.loaded.read)
+        })
+        .add(number("Convert dtype"), |(.., part)| {
+            duration(part.loaded.convert)
+        })
+        .add(number("Copy to device"), |(.., part)| {
+            duration(part.loaded.place)
+        })
+        .table_with(local_cases(report), |(_, case, _), row| row.case(&case.id))
 }
 
 /// `7.62 B`, `494 M`, `1.2 M`.
@@ -72,37 +76,9 @@ fn parameters(count: u64) -> String {
 
 /// The measured batches, one row per case with any.
 pub(super) fn batches(report: &Report) -> Table {
-    let heads = [
-        "Batches",
-        "Requests",
-        "Prompt tokens",
-        "Output tokens",
-        "Prefill p50, ms",
-        "Prefill p99, ms",
-        "Step p50, ms",
-        "Step p90, ms",
-        "Step p99, ms",
-        "Step max, ms",
-        "Prefill tok/s",
-        "Decode tok/s",
-        "Memory, last / peak",
-        "Reserved memory, last / peak",
-        "Device memory, last / peak",
-    ];
-    let numbers = heads.map(|head| Column::number().documents(head));
-    let columns = std::iter::once(Column::text().documents("Case"))
-        .chain(numbers)
-        .collect();
-    Table::new(
-        columns,
-        local_cases(report)
-            .filter_map(|(index, case, _)| batch_row(index, case))
-            .collect(),
-    )
-}
-
-fn batch_row(index: usize, case: &CaseReport) -> Option<Row> {
-    let measured = batch_metrics(&case.local)?;
+    type Batches<'a> = (usize, &'a CaseReport, BatchMetrics);
+    let measured = local_cases(report)
+        .filter_map(|(index, case, _)| Some((index, case, batch_metrics(&case.local)?)));
     let quantile = |values: &Option<SummaryStatistics>, share| {
         Cell::number(values.as_ref().and_then(|it| it.quantile(share)))
     };
@@ -113,66 +89,88 @@ fn batch_row(index: usize, case: &CaseReport) -> Option<Row> {
         ),
         None => Cell::number(None),
     };
-    let cells = vec![
-        Cell::case(index, &case.id),
-        Cell::count(measured.batches),
-        Cell::count(measured.rows),
-        Cell::count(measured.prompt_tokens),
-        Cell::count(measured.output_tokens),
-        quantile(&measured.prefill_ms, 0.50),
-        quantile(&measured.prefill_ms, 0.99),
-        quantile(&measured.step_ms, 0.50),
-        quantile(&measured.step_ms, 0.90),
-        quantile(&measured.step_ms, 0.99),
-        Cell::number(measured.step_ms.as_ref().map(|step| step.max)),
-        Cell::number(measured.prefill_tps.0),
-        Cell::number(measured.decode_tps.0),
-        memory(Some(measured.memory.0), Some(measured.memory.1)),
-        memory(measured.memory_reserved.0, measured.memory_reserved.1),
-        memory(measured.device_memory.0, measured.device_memory.1),
-    ];
-    Some(Row::new(cells).case(&case.id))
+    let shown = |head: &str| Column::number().documents(head);
+    Columns::new()
+        .add(
+            Column::text().documents("Case"),
+            |(index, case, _): &Batches<'_>| Cell::case(*index, &case.id),
+        )
+        .add(shown("Batches"), |(.., all)| Cell::count(all.batches))
+        .add(shown("Requests"), |(.., all)| Cell::count(all.rows))
+        .add(shown("Prompt tokens"), |(.., all)| {
+            Cell::count(all.prompt_tokens)
+        })
+        .add(shown("Output tokens"), |(.., all)| {
+            Cell::count(all.output_tokens)
+        })
+        .add(shown("Prefill p50, ms"), |(.., all)| {
+            quantile(&all.prefill_ms, 0.50)
+        })
+        .add(shown("Prefill p99, ms"), |(.., all)| {
+            quantile(&all.prefill_ms, 0.99)
+        })
+        .add(shown("Step p50, ms"), |(.., all)| {
+            quantile(&all.step_ms, 0.50)
+        })
+        .add(shown("Step p90, ms"), |(.., all)| {
+            quantile(&all.step_ms, 0.90)
+        })
+        .add(shown("Step p99, ms"), |(.., all)| {
+            quantile(&all.step_ms, 0.99)
+        })
+        .add(shown("Step max, ms"), |(.., all)| {
+            Cell::number(all.step_ms.as_ref().map(|step| step.max))
+        })
+        .add(shown("Prefill tok/s"), |(.., all)| {
+            Cell::number(all.prefill_tps.0)
+        })
+        .add(shown("Decode tok/s"), |(.., all)| {
+            Cell::number(all.decode_tps.0)
+        })
+        .add(shown("Memory, last / peak"), |(.., all)| {
+            memory(Some(all.memory.0), Some(all.memory.1))
+        })
+        .add(shown("Reserved memory, last / peak"), |(.., all)| {
+            memory(all.memory_reserved.0, all.memory_reserved.1)
+        })
+        .add(shown("Device memory, last / peak"), |(.., all)| {
+            memory(all.device_memory.0, all.device_memory.1)
+        })
+        .table_with(measured, |(_, case, _), row| row.case(&case.id))
 }
 
 /// The speeds of a `speed_benchmark`, one row per case and prompt length.
 pub(super) fn speeds(report: &Report) -> Table {
-    let columns = vec![
-        Column::text().documents("Case").terminal("CASE", 0),
-        Column::number()
-            .documents("Input length")
-            .terminal("INPUT LENGTH", 0),
-        Column::number()
-            .documents("Speed (tokens/s)")
-            .terminal("SPEED (TOKENS/S)", 0),
-        Column::number()
-            .documents("Memory (GB)")
-            .terminal("MEMORY (GB)", 0),
-        Column::number()
-            .documents("Requests")
-            .terminal("REQUESTS", 1),
-    ];
-    let all = report
-        .cases
-        .iter()
-        .enumerate()
-        .flat_map(|(index, case)| case.speed.iter().map(move |row| (index, case, row)));
-    let row = |(index, case, speed): (usize, &CaseReport, &SpeedRow)| {
-        let decimals = |value: Option<f64>| {
-            Cell::figure(
-                value.map_or_else(|| ABSENT.to_owned(), |value| format!("{value:.2}")),
-                value,
-            )
-        };
-        let cells = vec![
-            Cell::case(index, &case.id),
-            Cell::count(speed.prompt_tokens),
-            decimals(speed.tokens_per_second),
-            decimals(speed.memory.map(|memory| memory as f64 / GB)),
-            Cell::count(speed.ok),
-        ];
-        Row::new(cells).case(&case.id)
+    type Speed<'a> = (usize, &'a CaseReport, &'a SpeedRow);
+    let speeds = report.cases.iter().enumerate().flat_map(|(index, case)| {
+        let rows = case.speed.iter();
+        rows.map(move |row| (index, case, row))
+    });
+    let decimals = |value: Option<f64>| {
+        let text = value.map_or_else(|| ABSENT.to_owned(), |value| format!("{value:.2}"));
+        Cell::figure(text, value)
     };
-    Table::new(columns, all.map(row).collect())
+    let shown = |head: &str, rank| {
+        Column::number()
+            .documents(head)
+            .terminal(&head.to_uppercase(), rank)
+    };
+    Columns::new()
+        .add(
+            Column::text().documents("Case").terminal("CASE", 0),
+            |(index, case, _): &Speed<'_>| Cell::case(*index, &case.id),
+        )
+        .add(shown("Input length", 0), |(.., speed)| {
+            Cell::count(speed.prompt_tokens)
+        })
+        .add(shown("Speed (tokens/s)", 0), |(.., speed)| {
+            decimals(speed.tokens_per_second)
+        })
+        .add(shown("Memory (GB)", 0), |(.., speed)| {
+            decimals(speed.memory.map(|memory| memory as f64 / GB))
+        })
+        .add(shown("Requests", 1), |(.., speed)| Cell::count(speed.ok))
+        .table_with(speeds, |(_, case, _), row| row.case(&case.id))
 }
 
 /// A line for each case with a local model, for a terminal.

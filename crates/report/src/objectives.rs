@@ -2,7 +2,7 @@
 
 use crate::cases::mark;
 use crate::format::{ABSENT, against, check_title, value};
-use crate::table::{Cell, Column, Row, Screen, Table};
+use crate::table::{Cell, Column, Columns, Screen, Table};
 use llmscen_core::check::relative::Relative;
 use llmscen_core::check::{Check, Ruling, Subject, Verdict};
 use llmscen_core::report::{CaseReport, Report};
@@ -52,80 +52,93 @@ fn all_verdicts(report: &Report) -> impl Iterator<Item = Judged<'_>> {
 }
 
 fn table(report: &Report, verdicts: Vec<Judged<'_>>) -> Table {
-    let columns = vec![
-        Column::text().terminal("VERDICT", 0),
-        Column::text().key("scenario"),
-        Column::text()
-            .documents("Case")
-            .terminal("CASE", 1)
-            .key("case"),
-        Column::text()
-            .documents("SLO")
-            .terminal("SLO", 0)
-            .at_least(24)
-            .key("slo"),
-        Column::text().documents("Verdict").key("verdict"),
-        Column::number()
-            .documents("Observed")
-            .terminal("OBSERVED", 0)
-            .key("observed"),
-        Column::number()
-            .documents("Bound")
-            .terminal("BOUND", 4)
-            .key("bound"),
-        Column::number().documents("Limit").key("limit"),
-        Column::text().key("unit"),
-        Column::number().documents("n").terminal("N", 3).key("n"),
-        Column::number().key("need"),
-        Column::text()
-            .documents("Note")
-            .terminal("NOTE", 2)
-            .key("note"),
-    ];
-    Table::new(
-        columns,
-        verdicts
-            .into_iter()
-            .map(|judged| row(report, judged))
-            .collect(),
-    )
-    .sortable()
-}
-
-fn row(report: &Report, (index, case, verdict): Judged<'_>) -> Row {
-    let unit = verdict.check.subject.unit();
-    let mark = subject_mark(case, verdict);
-    let figure = |value: Option<f64>, stat: &str| {
-        let text = value.map_or_else(
-            || ABSENT.to_owned(),
-            |_| format!("{mark}{}", against(value, verdict.check.limit, unit)),
-        );
+    let figure = |(_, case, verdict): &Judged<'_>, value: Option<f64>, stat: &str| {
+        let unit = verdict.check.subject.unit();
+        let text = match value {
+            Some(_) => {
+                let mark = subject_mark(case, verdict);
+                format!("{mark}{}", against(value, verdict.check.limit, unit))
+            }
+            None => ABSENT.to_owned(),
+        };
         Cell::figure(text, value).with_stat("", stat)
     };
-    let notes = multiple(&verdict.check)
-        .into_iter()
-        .chain(Some(remark(verdict)).filter(|remark| !remark.is_empty()));
-    let cells = vec![
-        Cell::ruling(verdict.ruling),
-        Cell::prose(&report.manifest.name),
-        Cell::case(index, &case.id),
-        Cell::code(&check_title(&verdict.check)),
-        Cell::ruling(verdict.ruling),
-        figure(verdict.observed, "observed").emphasized(verdict.ruling.into()),
-        figure(verdict.bound, "bound"),
-        Cell::figure(limit_text(verdict), verdict.check.limit).with_stat("", "limit"),
-        Cell::raw(json!(if unit == Unit::Share {
-            "share"
-        } else {
-            unit.symbol()
-        })),
-        Cell::count(verdict.n).with_stat("", "n"),
-        Cell::raw(json!(verdict.need)),
-        Cell::prose(&remark(verdict)).in_terminal(notes.collect::<Vec<_>>().join("; ")),
-    ];
-    Row::new(cells)
-        .case(&case.id)
-        .objective(&verdict.check.expr)
+    let text = Column::text;
+    let number = Column::number;
+    Columns::<Judged<'_>>::new()
+        .add(text().terminal("VERDICT", 0), |(.., verdict)| {
+            Cell::ruling(verdict.ruling)
+        })
+        .add(text().key("scenario"), |_| {
+            Cell::prose(&report.manifest.name)
+        })
+        .add(
+            text().documents("Case").terminal("CASE", 1).key("case"),
+            |(index, case, _): &Judged<'_>| Cell::case(*index, &case.id),
+        )
+        .add(
+            text()
+                .documents("SLO")
+                .terminal("SLO", 0)
+                .at_least(24)
+                .key("slo"),
+            |(.., verdict)| Cell::code(&check_title(&verdict.check)),
+        )
+        .add(
+            text().documents("Verdict").key("verdict"),
+            |(.., verdict)| Cell::ruling(verdict.ruling),
+        )
+        .add(
+            number()
+                .documents("Observed")
+                .terminal("OBSERVED", 0)
+                .key("observed"),
+            |judged| {
+                let verdict = judged.2;
+                figure(judged, verdict.observed, "observed").emphasized(verdict.ruling.into())
+            },
+        )
+        .add(
+            number()
+                .documents("Bound")
+                .terminal("BOUND", 4)
+                .key("bound"),
+            |judged| figure(judged, judged.2.bound, "bound"),
+        )
+        .add(number().documents("Limit").key("limit"), |(.., verdict)| {
+            Cell::figure(limit_text(verdict), verdict.check.limit).with_stat("", "limit")
+        })
+        .add(text().key("unit"), |(.., verdict)| {
+            Cell::raw(json!(unit_name(verdict)))
+        })
+        .add(
+            number().documents("n").terminal("N", 3).key("n"),
+            |(.., verdict)| Cell::count(verdict.n).with_stat("", "n"),
+        )
+        .add(number().key("need"), |(.., verdict)| {
+            Cell::raw(json!(verdict.need))
+        })
+        .add(
+            text().documents("Note").terminal("NOTE", 2).key("note"),
+            |(.., verdict)| {
+                let remark = remark(verdict);
+                let shown = Some(remark.clone()).filter(|remark| !remark.is_empty());
+                let notes = multiple(&verdict.check).into_iter().chain(shown);
+                Cell::prose(&remark).in_terminal(notes.collect::<Vec<_>>().join("; "))
+            },
+        )
+        .table_with(verdicts, |(_, case, verdict), row| {
+            row.case(&case.id).objective(&verdict.check.expr)
+        })
+        .sortable()
+}
+
+/// The unit of the subject of a verdict.
+fn unit_name(verdict: &Verdict) -> &'static str {
+    match verdict.check.subject.unit() {
+        Unit::Share => "share",
+        unit => unit.symbol(),
+    }
 }
 
 /// Every verdict, one per line. `width`: of the terminal in characters; None: not a terminal.
@@ -198,10 +211,6 @@ pub(crate) fn limit_text(verdict: &Verdict) -> String {
 
 /// An entry of `slo`.
 pub(crate) fn slo_json(verdict: &Verdict) -> Value {
-    let unit = match verdict.check.subject.unit() {
-        Unit::Share => "share",
-        unit => unit.symbol(),
-    };
     json!({
         "expr": verdict.check.expr,
         "default": verdict.check.is_default,
@@ -210,7 +219,7 @@ pub(crate) fn slo_json(verdict: &Verdict) -> Value {
         "bound": verdict.bound,
         "limit": verdict.check.limit,
         "relative": verdict.check.relative.as_ref().map(relative_json),
-        "unit": unit,
+        "unit": unit_name(verdict),
         "n": verdict.n,
         "effective_n": verdict.effective_n,
         "need": verdict.need,

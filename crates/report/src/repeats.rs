@@ -2,7 +2,7 @@
 
 use crate::cases::metric_cell;
 use crate::format::{ABSENT, percent};
-use crate::table::{Cell, Column, Row, Table};
+use crate::table::{Cell, Column, Columns, Table};
 use llmscen_core::report::{CaseReport, Report};
 use llmscen_core::report::{Change, RoundVariance};
 use serde_json::{Value, json};
@@ -31,72 +31,57 @@ pub(super) fn restarts(report: &Report) -> Option<String> {
 
 /// The metrics of the cases with two or more rounds, round by round.
 pub(super) fn rounds_table(report: &Report) -> Table {
-    let columns = vec![
-        Column::text().markdown("Case"),
-        Column::text().markdown("Metric"),
-        Column::number().markdown("Rounds"),
-        Column::number().markdown("By round"),
-        Column::number().markdown("SD between"),
-        Column::number().markdown("SD within"),
-        Column::number().markdown("Trend"),
-        Column::number().markdown("Trend p"),
-        Column::number().markdown("n"),
-        Column::number().markdown("Effective n"),
-    ];
-    let repeated = report
-        .cases
-        .iter()
-        .enumerate()
-        .filter(|(_, case)| case.rounds > 1);
-    let rows = repeated.flat_map(|(index, case)| {
-        case.repeats
-            .iter()
-            .map(move |repeat| repeat_row(index, case, repeat))
-    });
-    Table::new(columns, rows.collect())
-}
-
-fn repeat_row(index: usize, case: &CaseReport, repeat: &RoundVariance) -> Row {
-    let by_round = repeat
-        .rounds
-        .iter()
-        .take(SHOWN_ROUNDS)
-        .map(|value| metric_cell(case, repeat.metric, *value).text);
-    let more = (repeat.rounds.len() > SHOWN_ROUNDS).then(|| "…".to_owned());
+    type Repeat<'a> = (usize, &'a CaseReport, &'a RoundVariance);
+    let repeated = report.cases.iter().enumerate();
+    let repeats = repeated
+        .filter(|(_, case)| case.rounds > 1)
+        .flat_map(|(index, case)| {
+            let repeats = case.repeats.iter();
+            repeats.map(move |repeat| (index, case, repeat))
+        });
     let optional = |text: Option<String>, value: Option<f64>| {
         Cell::figure(text.unwrap_or_else(|| ABSENT.to_owned()), value)
     };
-    let trend = repeat.over_rounds;
-    Row::new(vec![
-        Cell::case(index, &case.id),
-        Cell::prose(&format!(
-            "`{}`, {}",
-            repeat.metric.name(),
-            repeat.metric.unit().symbol()
-        )),
-        Cell::count(repeat.rounds.len() as u64),
-        Cell::figure(
-            by_round.chain(more).collect::<Vec<_>>().join(" · "),
-            None::<f64>,
-        ),
-        Cell::number(repeat.between_sd),
-        Cell::number(repeat.within_sd),
-        optional(
-            trend.map(|change| signed(change.share)),
-            trend.map(|change| change.share),
-        ),
-        optional(
-            trend.map(|change| format_p(change.p_value)),
-            trend.map(|change| change.p_value),
-        ),
-        Cell::count(repeat.n),
-        optional(
-            repeat
-                .effective_n
-                .map(|effective| format!("{effective:.0}")),
-            repeat.effective_n,
-        ),
-    ])
+    let text = |head: &str| Column::text().markdown(head);
+    let number = |head: &str| Column::number().markdown(head);
+    Columns::new()
+        .add(text("Case"), |(index, case, _): &Repeat<'_>| {
+            Cell::case(*index, &case.id)
+        })
+        .add(text("Metric"), |(.., repeat)| {
+            let (name, unit) = (repeat.metric.name(), repeat.metric.unit().symbol());
+            Cell::prose(&format!("`{name}`, {unit}"))
+        })
+        .add(number("Rounds"), |(.., repeat)| {
+            Cell::count(repeat.rounds.len() as u64)
+        })
+        .add(number("By round"), |(_, case, repeat)| {
+            let shown = repeat.rounds.iter().take(SHOWN_ROUNDS);
+            let shown = shown.map(|value| metric_cell(case, repeat.metric, *value).text);
+            let more = (repeat.rounds.len() > SHOWN_ROUNDS).then(|| "…".to_owned());
+            let all: Vec<String> = shown.chain(more).collect();
+            Cell::figure(all.join(" · "), None::<f64>)
+        })
+        .add(number("SD between"), |(.., repeat)| {
+            Cell::number(repeat.between_sd)
+        })
+        .add(number("SD within"), |(.., repeat)| {
+            Cell::number(repeat.within_sd)
+        })
+        .add(number("Trend"), |(.., repeat)| {
+            let share = repeat.over_rounds.map(|change| change.share);
+            optional(share.map(signed), share)
+        })
+        .add(number("Trend p"), |(.., repeat)| {
+            let p = repeat.over_rounds.map(|change| change.p_value);
+            optional(p.map(format_p), p)
+        })
+        .add(number("n"), |(.., repeat)| Cell::count(repeat.n))
+        .add(number("Effective n"), |(.., repeat)| {
+            let effective = repeat.effective_n;
+            optional(effective.map(|it| format!("{it:.0}")), effective)
+        })
+        .table(repeats)
 }
 
 fn signed(share: f64) -> String {

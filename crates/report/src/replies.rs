@@ -1,80 +1,96 @@
 //! The tables of replies: what they consist of, their lengths and their finish reasons.
 
 use crate::format::{number, percent};
-use crate::table::{Cell, Column, Emphasis, Row, Table};
-use llmscen_core::report::{CaseReport, TokenSource};
+use crate::table::{Cell, Column, Columns, Emphasis, Table};
+use llmscen_core::report::{CaseReport, FinishReasonCount, OutputLengths, TokenSource};
 
 /// Output lengths as requested and as received, of each case whose requests ask for a length.
 pub(crate) fn output_lengths<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -> Table {
-    let columns = vec![
-        Column::text().documents("Case"),
-        Column::number().documents("Replies"),
-        Column::number().documents("Tokens requested, mean"),
-        Column::number().documents("Tokens received, mean"),
-        Column::number().documents("Shorter replies"),
-        Column::number().documents("Share"),
-    ];
-    let row = |(index, case): (usize, &'a CaseReport)| {
-        let lengths = case.output_lengths?;
-        let minimum = if lengths.is_minimum { "≥ " } else { "" };
-        let requested = lengths.requested_mean;
-        let share = lengths.shorter as f64 / lengths.n.max(1) as f64;
-        let shorter = match lengths.shorter {
-            0 => Emphasis::None,
-            _ => Emphasis::Fail,
-        };
-        let of = |stat: &str, cell: Cell| cell.with_stat("output_lengths", stat);
-        let cells = vec![
-            Cell::case(index, &case.id),
-            of("n", Cell::count(lengths.n)),
-            of(
-                "requested_mean",
-                Cell::figure(format!("{minimum}{}", number(requested)), requested),
-            ),
-            of("received_mean", Cell::number(Some(lengths.received_mean))),
-            of("shorter", Cell::count(lengths.shorter).emphasized(shorter)),
-            of("share", Cell::figure(percent(share), share)),
-        ];
-        Some(Row::new(cells).case(&case.id))
+    type Lengths<'a> = (usize, &'a CaseReport, OutputLengths);
+    let known = cases.filter_map(|(index, case)| Some((index, case, case.output_lengths?)));
+    let of = |stat: &'static str, cell: fn(&OutputLengths) -> Cell| {
+        move |(.., lengths): &Lengths<'_>| cell(lengths).with_stat("output_lengths", stat)
     };
-    Table::new(columns, cases.filter_map(row).collect())
+    let shown = |head: &str| Column::number().documents(head);
+    Columns::<Lengths<'_>>::new()
+        .add(Column::text().documents("Case"), |(index, case, _)| {
+            Cell::case(*index, &case.id)
+        })
+        .add(shown("Replies"), of("n", |lengths| Cell::count(lengths.n)))
+        .add(
+            shown("Tokens requested, mean"),
+            of("requested_mean", |lengths| {
+                let minimum = if lengths.is_minimum { "≥ " } else { "" };
+                let mean = lengths.requested_mean;
+                Cell::figure(format!("{minimum}{}", number(mean)), mean)
+            }),
+        )
+        .add(
+            shown("Tokens received, mean"),
+            of("received_mean", |lengths| {
+                Cell::number(Some(lengths.received_mean))
+            }),
+        )
+        .add(
+            shown("Shorter replies"),
+            of("shorter", |lengths| {
+                Cell::count(lengths.shorter).emphasized(match lengths.shorter {
+                    0 => Emphasis::None,
+                    _ => Emphasis::Fail,
+                })
+            }),
+        )
+        .add(
+            shown("Share"),
+            of("share", |lengths| {
+                let share = lengths.shorter as f64 / lengths.n.max(1) as f64;
+                Cell::figure(percent(share), share)
+            }),
+        )
+        .table_with(known, |(_, case, _), row| row.case(&case.id))
 }
 
 /// A row for each finish reason of each case.
 pub(crate) fn finish_reasons<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -> Table {
-    let columns = vec![
-        Column::text().documents("Case"),
-        Column::text().documents("Finish reason"),
-        Column::number().documents("Replies"),
-        Column::number().documents("Share"),
-    ];
-    let rows = cases.flat_map(|(index, case)| {
-        let all: u64 = case.finish_reasons.iter().map(|it| it.count).sum();
-        case.finish_reasons.iter().map(move |it| {
-            let share = it.count as f64 / all.max(1) as f64;
-            let cells = vec![
-                Cell::case(index, &case.id),
-                match it.reason.as_str() {
-                    "" => Cell::prose("none"),
-                    reason => Cell::code(reason),
-                },
-                Cell::count(it.count).with_stat("finish_reasons", &it.reason),
-                Cell::figure(percent(share), share).with_stat("finish_shares", &it.reason),
-            ];
-            Row::new(cells).case(&case.id)
-        })
+    type Reason<'a> = (usize, &'a CaseReport, &'a FinishReasonCount);
+    let reasons = cases.flat_map(|(index, case)| {
+        let reasons = case.finish_reasons.iter();
+        reasons.map(move |it| (index, case, it))
     });
-    Table::new(columns, rows.collect())
+    Columns::new()
+        .add(
+            Column::text().documents("Case"),
+            |(index, case, _): &Reason<'_>| Cell::case(*index, &case.id),
+        )
+        .add(
+            Column::text().documents("Finish reason"),
+            |(.., it)| match it.reason.as_str() {
+                "" => Cell::prose("none"),
+                reason => Cell::code(reason),
+            },
+        )
+        .add(Column::number().documents("Replies"), |(.., it)| {
+            Cell::count(it.count).with_stat("finish_reasons", &it.reason)
+        })
+        .add(Column::number().documents("Share"), |(_, case, it)| {
+            let all: u64 = case.finish_reasons.iter().map(|it| it.count).sum();
+            let share = it.count as f64 / all.max(1) as f64;
+            Cell::figure(percent(share), share).with_stat("finish_shares", &it.reason)
+        })
+        .table_with(reasons, |(_, case, _), row| row.case(&case.id))
 }
+
+/// What some replies of a case consist of: their name, their number, and the largest reported count, each with its key.
+type ReplyLine<'a> = (
+    usize,
+    &'a CaseReport,
+    String,
+    (String, u64),
+    Option<(String, u64)>,
+);
 
 /// What replies consist of, of each case whose replies are not all counted by the server and as the API describes.
 pub(crate) fn reply_accounts<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -> Table {
-    let columns = vec![
-        Column::text().documents("Case"),
-        Column::text().documents("Replies"),
-        Column::number().documents("Count"),
-        Column::number().documents("Reported, up to"),
-    ];
     let rows = cases
         .filter(|(_, case)| !case.account.is_plain())
         .flat_map(|(index, case)| {
@@ -120,20 +136,28 @@ pub(crate) fn reply_accounts<'a>(cases: impl Iterator<Item = (usize, &'a CaseRep
             });
             let lines = by_source.chain(kinds.filter(|(_, (_, count), _)| *count > 0));
             let lines: Vec<_> = lines.chain(anomalies).collect();
-            // The keys are paths in `replies` of results.json.
-            let counted =
-                |(key, count): (String, u64)| Cell::count(count).with_stat("replies", &key);
-            lines.into_iter().map(move |(name, count, largest)| {
-                let cells = vec![
-                    Cell::case(index, &case.id),
-                    Cell::prose(&name),
-                    counted(count),
-                    largest.map_or_else(|| Cell::prose(""), counted),
-                ];
-                Row::new(cells).case(&case.id)
-            })
+            let of_case = move |(name, count, largest)| (index, case, name, count, largest);
+            lines.into_iter().map(of_case)
         });
-    Table::new(columns, rows.collect())
+    // The keys are paths in `replies` of results.json.
+    let counted = |(key, count): &(String, u64)| Cell::count(*count).with_stat("replies", key);
+    Columns::<ReplyLine<'_>>::new()
+        .add(Column::text().documents("Case"), |(index, case, ..)| {
+            Cell::case(*index, &case.id)
+        })
+        .add(Column::text().documents("Replies"), |(_, _, name, ..)| {
+            Cell::prose(name)
+        })
+        .add(Column::number().documents("Count"), |(.., count, _)| {
+            counted(count)
+        })
+        .add(
+            Column::number().documents("Reported, up to"),
+            |(.., largest): &ReplyLine<'_>| {
+                largest.as_ref().map_or_else(|| Cell::prose(""), counted)
+            },
+        )
+        .table_with(rows, |(_, case, ..), row| row.case(&case.id))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use crate::findings::distance;
 use crate::format::capitalize;
 use crate::format::{ABSENT, against, check_title, code, counted, number, percent};
 use crate::objectives::slo_json;
-use crate::table::{Cell, Column, Emphasis, Row, Screen, Table};
+use crate::table::{Cell, Column, Columns, Emphasis, Screen, Table};
 use llmscen_core::check::{Ruling, Verdict};
 use llmscen_core::label::{Labels, describe};
 use llmscen_core::report::Report;
@@ -521,6 +521,14 @@ impl From<ProbeVerdict> for Emphasis {
     }
 }
 
+/// A probe, with the index of its search and its index in it.
+struct ProbeRow<'a> {
+    search: &'a SearchReport,
+    search_index: usize,
+    probe: &'a ProbeReport,
+    index: usize,
+}
+
 /// The probes of the searches (each with its index) in order, with the value of each objective.
 pub(crate) fn probes(report: &Report, searches: &[(usize, &SearchReport)]) -> Table {
     let first = searches.first().map(|(_, search)| *search);
@@ -528,82 +536,7 @@ pub(crate) fn probes(report: &Report, searches: &[(usize, &SearchReport)]) -> Ta
         .and_then(|search| search.probes.first())
         .map(|probe| probe.verdicts.as_slice())
         .unwrap_or_default();
-    let load = first
-        .map(|search| varied_key(&search.spec).0)
-        .unwrap_or_default();
-    let objective = |verdict: &Verdict| {
-        let title = check_title(&verdict.check);
-        Column::number().markdown(&code(&title)).html(&title)
-    };
-    let mut columns = vec![
-        Column::text().key("scenario"),
-        Column::number().key("search"),
-        Column::text().key("vary"),
-        Column::number()
-            .documents("#")
-            .terminal("#", 3)
-            .key("probe"),
-        Column::text().key("case"),
-        Column::number()
-            .documents(&load)
-            .terminal("LOAD", 0)
-            .key("load"),
-        Column::text()
-            .documents("Phase")
-            .terminal("PHASE", 4)
-            .key("purpose"),
-        Column::number().documents("n").terminal("N", 1).key("n"),
-        Column::text()
-            .documents("Verdict")
-            .terminal("PROBE", 0)
-            .key("verdict"),
-        Column::number()
-            .markdown("P(all objectives pass)")
-            .html("P(all objectives pass)")
-            .terminal("P(PASS)", 2)
-            .key("holds_share"),
-        Column::text().terminal("OBJECTIVES", 0),
-    ];
-    columns.extend(checks.iter().map(objective));
-    columns.extend([
-        Column::number().html("Decode tok/s per user"),
-        Column::number()
-            .html("Total output tok/s")
-            .key("output_tokens_per_s"),
-        Column::number()
-            .html("Goodput, req/s")
-            .key("goodput_requests_per_s"),
-        Column::text().html("Note"),
-    ]);
-    let mut rows = Vec::new();
-    for (number, search) in searches {
-        let position = |index| ProbePosition {
-            search: *number,
-            probe: index,
-        };
-        rows.extend(
-            search.probes.iter().enumerate().map(|(index, probe)| {
-                probe_row(report, search, position(index), probe, checks.len())
-            }),
-        );
-    }
-    Table::new(columns, rows).sortable()
-}
-
-/// The indexes of a probe and of its search.
-struct ProbePosition {
-    search: usize,
-    probe: usize,
-}
-
-/// `objectives`: the number of objectives with a column.
-fn probe_row(
-    report: &Report,
-    search: &SearchReport,
-    position: ProbePosition,
-    probe: &ProbeReport,
-    objectives: usize,
-) -> Row {
+    let load = first.map(|search| varied_key(&search.spec).0);
     let observed = |verdict: &Verdict| {
         against(
             verdict.observed,
@@ -611,48 +544,114 @@ fn probe_row(
             verdict.check.subject.unit(),
         )
     };
-    let listed = probe
-        .verdicts
-        .iter()
-        .map(|verdict| format!("{}: {}", check_title(&verdict.check), observed(verdict)));
-    let objective = |verdict: &Verdict| {
-        let cell = Cell::figure(observed(verdict), verdict.observed);
-        match verdict.ruling {
-            Ruling::Fail => cell
-                .emphasized(Emphasis::Fail)
-                .in_markdown(format!("{} ❌", observed(verdict))),
-            _ => cell,
-        }
-    };
-    let mut cells = vec![
-        Cell::prose(&report.manifest.name),
-        Cell::count(position.search as u64 + 1),
-        Cell::prose(&search.spec.vary),
-        Cell::count(position.probe as u64 + 1),
-        Cell::code(&probe.case),
-        Cell::figure(
-            format!("{}{}", probe.load, varied_key(&search.spec).1),
-            probe.load,
+    let text = Column::text;
+    let number = Column::number;
+    let mut columns = Columns::new()
+        .add(text().key("scenario"), |_| {
+            Cell::prose(&report.manifest.name)
+        })
+        .add(number().key("search"), |row: &ProbeRow<'_>| {
+            Cell::count(row.search_index as u64 + 1)
+        })
+        .add(text().key("vary"), |row| Cell::prose(&row.search.spec.vary))
+        .add(
+            number().documents("#").terminal("#", 3).key("probe"),
+            |row| Cell::count(row.index as u64 + 1),
         )
-        .with_stat("probe", "load"),
-        Cell::prose(probe.purpose.name()),
-        Cell::count(probe.requests).with_stat("probe", "n"),
-        Cell::prose(&verdict_text(probe)).emphasized(probe_verdict(probe).into()),
-        Cell::figure(
-            probe
-                .pass_probability
-                .map_or_else(|| ABSENT.to_owned(), format_probability),
-            probe.pass_probability,
+        .add(text().key("case"), |row| Cell::code(&row.probe.case))
+        .add(
+            number()
+                .documents(&load.unwrap_or_default())
+                .terminal("LOAD", 0)
+                .key("load"),
+            |row| {
+                let load = row.probe.load;
+                let unit = varied_key(&row.search.spec).1;
+                Cell::figure(format!("{load}{unit}"), load).with_stat("probe", "load")
+            },
         )
-        .with_stat("probe", "holds"),
-        Cell::prose(&listed.collect::<Vec<_>>().join("; ")),
-    ];
-    let missing = objectives.saturating_sub(probe.verdicts.len());
-    cells.extend(probe.verdicts.iter().take(objectives).map(objective));
-    cells.extend((0..missing).map(|_| Cell::number(None)));
-    cells.extend([probe.per_user_tps, probe.total_tps, probe.goodput].map(Cell::number));
-    cells.push(Cell::prose(if probe.dominated { "dominated" } else { "" }));
-    Row::new(cells)
+        .add(
+            text()
+                .documents("Phase")
+                .terminal("PHASE", 4)
+                .key("purpose"),
+            |row| Cell::prose(row.probe.purpose.name()),
+        )
+        .add(number().documents("n").terminal("N", 1).key("n"), |row| {
+            Cell::count(row.probe.requests).with_stat("probe", "n")
+        })
+        .add(
+            text()
+                .documents("Verdict")
+                .terminal("PROBE", 0)
+                .key("verdict"),
+            |row| Cell::prose(&verdict_text(row.probe)).emphasized(probe_verdict(row.probe).into()),
+        )
+        .add(
+            number()
+                .documents("P(all objectives pass)")
+                .terminal("P(PASS)", 2)
+                .key("holds_share"),
+            |row| {
+                let chance = row.probe.pass_probability;
+                let text = chance.map_or_else(|| ABSENT.to_owned(), format_probability);
+                Cell::figure(text, chance).with_stat("probe", "holds")
+            },
+        )
+        .add(text().terminal("OBJECTIVES", 0), move |row| {
+            let listed = row.probe.verdicts.iter().map(|verdict| {
+                let title = check_title(&verdict.check);
+                format!("{title}: {}", observed(verdict))
+            });
+            Cell::prose(&listed.collect::<Vec<_>>().join("; "))
+        });
+    for (position, verdict) in checks.iter().enumerate() {
+        let title = check_title(&verdict.check);
+        let column = number().markdown(&code(&title)).html(&title);
+        columns = columns.add(column, move |row| {
+            let Some(verdict) = row.probe.verdicts.get(position) else {
+                return Cell::number(None);
+            };
+            let cell = Cell::figure(observed(verdict), verdict.observed);
+            match verdict.ruling {
+                Ruling::Fail => cell
+                    .emphasized(Emphasis::Fail)
+                    .in_markdown(format!("{} ❌", observed(verdict))),
+                _ => cell,
+            }
+        });
+    }
+    let columns = columns
+        .add(number().html("Decode tok/s per user"), |row| {
+            Cell::number(row.probe.per_user_tps)
+        })
+        .add(
+            number()
+                .html("Total output tok/s")
+                .key("output_tokens_per_s"),
+            |row| Cell::number(row.probe.total_tps),
+        )
+        .add(
+            number()
+                .html("Goodput, req/s")
+                .key("goodput_requests_per_s"),
+            |row| Cell::number(row.probe.goodput),
+        )
+        .add(text().html("Note"), |row| note_dominated(row.probe));
+    let rows = searches.iter().flat_map(|&(search_index, search)| {
+        let probes = search.probes.iter().enumerate();
+        probes.map(move |(index, probe)| ProbeRow {
+            search,
+            search_index,
+            probe,
+            index,
+        })
+    });
+    columns.table(rows).sortable()
+}
+
+fn note_dominated(probe: &ProbeReport) -> Cell {
+    Cell::prose(if probe.dominated { "dominated" } else { "" })
 }
 
 /// Every probe of every search, one per line. The result of each of several searches precedes its probes.
@@ -684,20 +683,24 @@ pub(crate) fn pareto(search: &SearchReport) -> Table {
             .unwrap_or_default()
             .total_cmp(&a.per_user_tps.unwrap_or_default())
     });
-    let columns = vec![
-        Column::number().markdown(&name),
-        Column::number().markdown("Decode tok/s per user"),
-        Column::number().markdown("Total output tok/s"),
-        Column::number().markdown("Goodput, req/s"),
-        Column::text().markdown("Note"),
-    ];
-    let row = |probe: &&ProbeReport| {
-        let mut cells = vec![Cell::figure(format!("{}{unit}", probe.load), probe.load)];
-        cells.extend([probe.per_user_tps, probe.total_tps, probe.goodput].map(Cell::number));
-        cells.push(Cell::prose(if probe.dominated { "dominated" } else { "" }));
-        Row::new(cells)
-    };
-    Table::new(columns, measured.iter().map(row).collect())
+    let number = |head: &str| Column::number().markdown(head);
+    Columns::new()
+        .add(number(&name), |probe: &&ProbeReport| {
+            Cell::figure(format!("{}{unit}", probe.load), probe.load)
+        })
+        .add(number("Decode tok/s per user"), |probe| {
+            Cell::number(probe.per_user_tps)
+        })
+        .add(number("Total output tok/s"), |probe| {
+            Cell::number(probe.total_tps)
+        })
+        .add(number("Goodput, req/s"), |probe| {
+            Cell::number(probe.goodput)
+        })
+        .add(Column::text().markdown("Note"), |probe| {
+            note_dominated(probe)
+        })
+        .table(measured)
 }
 
 /// The value of `search` in results.json; null without a search.

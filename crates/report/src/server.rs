@@ -2,7 +2,7 @@
 
 use crate::format::{ABSENT, millis, plain, value};
 use crate::repeats;
-use crate::table::{Cell, Column, Row, Table};
+use crate::table::{Cell, Column, Columns, Table};
 use llmscen_core::report::{CaseReport, Report};
 use llmscen_core::target::{ServerEnd, Startup};
 use llmscen_core::units::{Nanos, Unit};
@@ -31,29 +31,31 @@ fn starts(report: &Report) -> impl Iterator<Item = (usize, &CaseReport, &Startup
 
 /// The table of server starts.
 pub(super) fn starts_table(report: &Report) -> Table {
-    let columns = vec![
-        Column::text().documents("Case"),
-        Column::number().documents("PID"),
-        Column::number().documents("Process"),
-        Column::number().documents("Port open"),
-        Column::number().documents("Ready"),
-        Column::number().documents("First token"),
-        Column::text().documents("Log"),
-        Column::text().documents("Command"),
-    ];
-    let row = |(index, case, startup): (usize, &CaseReport, &Startup)| {
-        let times = startup_times(startup).map(|(name, time)| {
+    type Start<'a> = (usize, &'a CaseReport, &'a Startup);
+    let time = |position: usize| {
+        move |(.., startup): &Start<'_>| {
+            let (name, time) = startup_times(startup)[position];
             Cell::figure(format_time(time), time.map(Nanos::secs)).with_stat("startup", name)
-        });
-        let mut cells = vec![
-            Cell::case(index, &case.id),
-            Cell::count(u64::from(startup.pid)).with_stat("startup", "pid"),
-        ];
-        cells.extend(times);
-        cells.extend([Cell::prose(&startup.log), Cell::code(&startup.command)]);
-        Row::new(cells).case(&case.id)
+        }
     };
-    Table::new(columns, starts(report).map(row).collect())
+    let text = |head: &str| Column::text().documents(head);
+    let number = |head: &str| Column::number().documents(head);
+    Columns::<Start<'_>>::new()
+        .add(text("Case"), |(index, case, _)| {
+            Cell::case(*index, &case.id)
+        })
+        .add(number("PID"), |(.., startup)| {
+            Cell::count(u64::from(startup.pid)).with_stat("startup", "pid")
+        })
+        .add(number("Process"), time(0))
+        .add(number("Port open"), time(1))
+        .add(number("Ready"), time(2))
+        .add(number("First token"), time(3))
+        .add(text("Log"), |(.., startup)| Cell::prose(&startup.log))
+        .add(text("Command"), |(.., startup)| {
+            Cell::code(&startup.command)
+        })
+        .table_with(starts(report), |(_, case, _), row| row.case(&case.id))
 }
 
 /// The times of a start in their order, with their names in results.json.

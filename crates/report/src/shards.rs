@@ -1,7 +1,7 @@
 //! The shards of a distributed run.
 
 use crate::format::{ABSENT, counted, millis, optional};
-use crate::table::{Cell, Column, Row, Table};
+use crate::table::{Cell, Column, Columns, Table};
 use llmscen_core::report::{CaseReport, Report, ShardRecord};
 use llmscen_core::stats::quantile::select_quantile;
 use llmscen_core::units::Unit;
@@ -14,51 +14,55 @@ pub const MIN_TTFT_SHARE: f64 = 0.1;
 
 /// The shards of each case; empty for a run of one process.
 pub(crate) fn shards_table(report: &Report) -> Table {
-    let columns = vec![
-        Column::text().documents("Case"),
-        Column::number().documents("Shard"),
-        Column::text().documents("Host"),
-        Column::number().documents("ok / requests"),
-        Column::number().documents("Dropped"),
-        Column::number().documents("Send delay p99"),
-        Column::number().documents("Stall p99"),
-        Column::number().documents("CPU per core"),
-        Column::number().documents("Clock offset"),
-        Column::text().documents("Offset by"),
-        Column::number().documents("TTFT p50"),
-        Column::number().documents("TTFT p99"),
-        Column::text().documents("Reasons"),
-    ];
-    let mut rows = Vec::new();
-    for (index, case) in report.cases.iter().enumerate() {
-        let shown = shown_shards(case);
-        rows.extend(shown.into_iter().map(|shard| shard_row(index, case, shard)));
-    }
-    Table::new(columns, rows)
-}
-
-fn shard_row(index: usize, case: &CaseReport, shard: &ShardRecord) -> Row {
-    let millis_cell = |value| Cell::figure(optional(value, Unit::Millis), value);
-    let offset = match shard.offset_source.as_str() {
-        "" => ABSENT.to_owned(),
-        _ => format!("{} ± {}", millis(shard.offset_ms), millis(shard.bound_ms)),
+    type Shard<'a> = (usize, &'a CaseReport, &'a ShardRecord);
+    let shards = report.cases.iter().enumerate().flat_map(|(index, case)| {
+        let shown = shown_shards(case).into_iter();
+        shown.map(move |shard| (index, case, shard))
+    });
+    let millis_of = |of: fn(&ShardRecord) -> Option<f64>| {
+        move |(.., shard): &Shard<'_>| {
+            let value = of(shard);
+            Cell::figure(optional(value, Unit::Millis), value)
+        }
     };
-    let cells = vec![
-        Cell::case(index, &case.id),
-        Cell::count(u64::from(shard.index)),
-        Cell::prose(&shard.host),
-        Cell::figure(format!("{} / {}", shard.ok, shard.requests), shard.ok),
-        Cell::count(shard.dropped),
-        millis_cell(shard.send_delay_ms_p99),
-        millis_cell(shard.stall_ms_p99),
-        Cell::figure(optional(shard.cpu_share, Unit::Share), shard.cpu_share),
-        Cell::figure(offset, shard.offset_ms),
-        Cell::prose(&shard.offset_source),
-        millis_cell(shard.ttft_ms_p50),
-        millis_cell(shard.ttft_ms_p99),
-        Cell::prose(&shard.reasons.join("; ")),
-    ];
-    Row::new(cells).case(&case.id)
+    let text = |head: &str| Column::text().documents(head);
+    let number = |head: &str| Column::number().documents(head);
+    Columns::new()
+        .add(text("Case"), |(index, case, _): &Shard<'_>| {
+            Cell::case(*index, &case.id)
+        })
+        .add(number("Shard"), |(.., shard)| {
+            Cell::count(u64::from(shard.index))
+        })
+        .add(text("Host"), |(.., shard)| Cell::prose(&shard.host))
+        .add(number("ok / requests"), |(.., shard)| {
+            Cell::figure(format!("{} / {}", shard.ok, shard.requests), shard.ok)
+        })
+        .add(number("Dropped"), |(.., shard)| Cell::count(shard.dropped))
+        .add(
+            number("Send delay p99"),
+            millis_of(|shard| shard.send_delay_ms_p99),
+        )
+        .add(number("Stall p99"), millis_of(|shard| shard.stall_ms_p99))
+        .add(number("CPU per core"), |(.., shard)| {
+            Cell::figure(optional(shard.cpu_share, Unit::Share), shard.cpu_share)
+        })
+        .add(number("Clock offset"), |(.., shard)| {
+            let offset = match shard.offset_source.as_str() {
+                "" => ABSENT.to_owned(),
+                _ => format!("{} ± {}", millis(shard.offset_ms), millis(shard.bound_ms)),
+            };
+            Cell::figure(offset, shard.offset_ms)
+        })
+        .add(text("Offset by"), |(.., shard)| {
+            Cell::prose(&shard.offset_source)
+        })
+        .add(number("TTFT p50"), millis_of(|shard| shard.ttft_ms_p50))
+        .add(number("TTFT p99"), millis_of(|shard| shard.ttft_ms_p99))
+        .add(text("Reasons"), |(.., shard)| {
+            Cell::prose(&shard.reasons.join("; "))
+        })
+        .table_with(shards, |(_, case, _), row| row.case(&case.id))
 }
 
 /// All shards of a case, or of many those that differ.

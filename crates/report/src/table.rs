@@ -125,6 +125,55 @@ impl Column {
     }
 }
 
+/// The columns of a table of `T`, each with the cell that an item has in it.
+pub(crate) struct Columns<'a, T>(Vec<(Column, CellOf<'a, T>)>);
+
+type CellOf<'a, T> = Box<dyn Fn(&T) -> Cell + 'a>;
+
+impl<'a, T> Columns<'a, T> {
+    /// No column yet.
+    pub(crate) fn new() -> Columns<'a, T> {
+        Columns(Vec::new())
+    }
+
+    /// Adds a column.
+    pub(crate) fn add(self, column: Column, cell: impl Fn(&T) -> Cell + 'a) -> Columns<'a, T> {
+        self.add_if(true, column, cell)
+    }
+
+    /// Adds a column where `is_shown`.
+    pub(crate) fn add_if(
+        mut self,
+        is_shown: bool,
+        column: Column,
+        cell: impl Fn(&T) -> Cell + 'a,
+    ) -> Columns<'a, T> {
+        if is_shown {
+            self.0.push((column, Box::new(cell)));
+        }
+        self
+    }
+
+    /// A row for each item.
+    pub(crate) fn table(self, items: impl IntoIterator<Item = T>) -> Table {
+        self.table_with(items, |_, row| row)
+    }
+
+    /// A row for each item, which `finish` completes.
+    pub(crate) fn table_with(
+        self,
+        items: impl IntoIterator<Item = T>,
+        finish: impl Fn(&T, Row) -> Row,
+    ) -> Table {
+        let row = |item: T| {
+            let cells = self.0.iter().map(|(_, cell)| cell(&item)).collect();
+            finish(&item, Row::new(cells))
+        };
+        let rows = items.into_iter().map(row).collect();
+        Table::new(self.0.into_iter().map(|(column, _)| column).collect(), rows)
+    }
+}
+
 /// A row, with its case, metric or objective.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Row {
