@@ -11,8 +11,8 @@ use crate::run::forecast::{DataAccess, Forecast, describe_logits, forecast};
 use llmscen_core::plan::Plan;
 use llmscen_datasets::CacheDir;
 use llmscen_report::format::plain;
+use llmscen_requests::render::RenderError;
 use llmscen_scenario::Input;
-use llmscen_scenario::render::RenderError;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 

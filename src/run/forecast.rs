@@ -23,7 +23,7 @@ use llmscen_core::units::Nanos;
 use llmscen_datasets::{CacheDir, Opened, Progress, PromptError, Prompts};
 use llmscen_protocols::protocol;
 use llmscen_report::format::millis;
-use llmscen_scenario::render::{Renderer, describe_form};
+use llmscen_requests::render::{Renderer, describe_form};
 pub use logits::describe_logits;
 use serde_json::Value;
 use std::fs;

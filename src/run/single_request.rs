@@ -30,7 +30,7 @@ use llmscen_core::schedule::shard::Shard;
 use llmscen_core::units::Nanos;
 use llmscen_local::host::Host;
 use llmscen_protocols::{DecodeOptions, Message};
-use llmscen_scenario::render::describe_form;
+use llmscen_requests::render::describe_form;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::task::LocalSet;

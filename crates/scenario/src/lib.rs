@@ -9,7 +9,6 @@
 )]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-pub mod answers;
 pub(crate) mod case_labels;
 pub(crate) mod check;
 pub(crate) mod compile;
@@ -28,7 +27,6 @@ pub(crate) mod patches;
 pub(crate) mod redactions;
 pub(crate) mod reference;
 pub(crate) mod remote_use;
-pub mod render;
 pub(crate) mod resolve;
 pub(crate) mod rules;
 pub(crate) mod schema;
@@ -56,12 +54,12 @@ pub use values::number::parse_size;
 
 use crate::compile::Source;
 use crate::fault::Review;
-use crate::render::RenderError;
 use crate::sections::scenario::SCENARIO;
 use crate::tree::{Data, Node};
 use llmscen_core::expect::MissingTruth;
 use llmscen_core::plan::Plan;
 use llmscen_core::remote_data::PinData;
+use llmscen_requests::render::RenderError;
 use std::collections::BTreeMap;
 use std::path::Path;
 

@@ -8,7 +8,7 @@ use llmscen_core::outcome::{Outcome, Phase};
 use llmscen_core::plan::Case;
 use llmscen_core::redact::Redactor;
 use llmscen_protocols::Message;
-use llmscen_scenario::answers::{Answer, AnswerChecker};
+use llmscen_requests::answers::{Answer, AnswerChecker};
 use std::sync::Arc;
 
 /// The checks of one round.

@@ -10,7 +10,7 @@ use llmscen_core::outcome::{Outcome, Phase};
 use llmscen_core::plan::Case;
 use llmscen_core::redact::Redactor;
 use llmscen_core::seed::Seed;
-use llmscen_scenario::render::describe_form;
+use llmscen_requests::render::describe_form;
 use std::io;
 
 /// Stores the bodies of one round.

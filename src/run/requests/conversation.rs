@@ -8,7 +8,7 @@ use llmscen_core::dataset::{
 };
 use llmscen_datasets::token::{Tokenizer, text_of};
 use llmscen_protocols::Message;
-use llmscen_scenario::render::spoken;
+use llmscen_requests::render::spoken;
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::sync::Arc;

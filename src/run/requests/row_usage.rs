@@ -274,7 +274,7 @@ mod tests {
     use llmscen_core::seed::Seed;
     use llmscen_datasets::Prompts;
     use llmscen_protocols::protocol;
-    use llmscen_scenario::render::Renderer;
+    use llmscen_requests::render::Renderer;
     use llmscen_scenario::{Input, load};
     use std::collections::BTreeMap;
     use std::path::Path;

@@ -17,8 +17,8 @@ use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
 use llmscen_datasets::token::Tokenizer;
 use llmscen_datasets::{PromptError, Prompts};
-use llmscen_scenario::answers::AnswerChecker;
-use llmscen_scenario::render::{Rendered, Renderer};
+use llmscen_requests::answers::AnswerChecker;
+use llmscen_requests::render::{Rendered, Renderer};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 

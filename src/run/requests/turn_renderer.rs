@@ -337,7 +337,7 @@ mod tests {
     use llmscen_core::endpoint::EndpointSelector;
     use llmscen_core::plan::Plan;
     use llmscen_datasets::Prompts;
-    use llmscen_scenario::render::Renderer;
+    use llmscen_requests::render::Renderer;
     use llmscen_scenario::{Input, load};
     use serde_json::json;
     use std::collections::{BTreeMap, HashSet};

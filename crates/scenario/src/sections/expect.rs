@@ -1,6 +1,5 @@
 //! `request.expect`: what answers are checked for.
 
-use crate::answers::{LANGUAGES, MAX_REGEX, compile_regex, compile_schema};
 use crate::draft::Draft;
 use crate::fault::{Mistake, Review};
 use crate::files;
@@ -10,6 +9,7 @@ use crate::tree::{Data, Node};
 use crate::values::number::percent;
 use crate::values::{expect, expect_some};
 use llmscen_core::expect::{Expect, ToolCall, Truth};
+use llmscen_requests::answers::{LANGUAGES, MAX_REGEX, compile_regex, compile_schema};
 use serde_json::json;
 
 pub(crate) static EXPECT: Block = Block {

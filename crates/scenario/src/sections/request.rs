@@ -3,8 +3,6 @@
 use crate::draft::Draft;
 use crate::fault::{Mistake, Review};
 use crate::files;
-use crate::render::values;
-use crate::render::values::{Leaf, LeafError, ROOTS};
 use crate::schema_table::{
     Block, Kind, conflicts_with, field, one_of, only_with, required_with, requires, unused_with,
 };
@@ -23,6 +21,8 @@ use llmscen_core::expect::Expect;
 use llmscen_core::request::{
     Cancel, CancelWhen, Extract, ExtractUsage, Framing, RequestSpec, Retry,
 };
+use llmscen_requests::render::values;
+use llmscen_requests::render::values::{Leaf, LeafError, ROOTS};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 

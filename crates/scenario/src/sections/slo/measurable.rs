@@ -2,7 +2,6 @@
 
 use crate::check::FINISH;
 use crate::fault::{Mistake, Review};
-use crate::render;
 use crate::sections::slo::limit::{Limit, word_span};
 use crate::suggest::{list, meant_or, nearest};
 use llmscen_core::api::Api;
@@ -14,6 +13,7 @@ use llmscen_core::plan::Case;
 use llmscen_core::requested_length::RequestedLength;
 use llmscen_core::signal::Signal;
 use llmscen_core::telemetry::{Hardware, TelemetrySpec};
+use llmscen_requests::render;
 use std::collections::BTreeSet;
 
 /// Reports metrics, tags and signals that a case cannot have.

@@ -10,14 +10,14 @@ use std::collections::HashMap;
 use whatlang::Lang;
 
 /// Maximum size of a compiled regular expression, bytes.
-pub(crate) const MAX_REGEX: usize = 1 << 20;
+pub const MAX_REGEX: usize = 1 << 20;
 
 /// The language is detected by the beginning of the answer, up to this many characters: its cost is high, and more
 /// text does not make it more certain.
 const DETECTED_CHARS: usize = 1000;
 
 /// Codes of ISO 639-1 and the languages that can be detected.
-pub(crate) const LANGUAGES: [(&str, Lang); 70] = [
+pub const LANGUAGES: [(&str, Lang); 70] = [
     ("af", Lang::Afr),
     ("ak", Lang::Aka),
     ("am", Lang::Amh),
@@ -109,7 +109,7 @@ pub struct CompileError {
 ///
 /// # Errors
 /// A syntax error, or a size above [`MAX_REGEX`].
-pub(crate) fn compile_regex(pattern: &str) -> Result<Regex, regex::Error> {
+pub fn compile_regex(pattern: &str) -> Result<Regex, regex::Error> {
     RegexBuilder::new(pattern).size_limit(MAX_REGEX).build()
 }
 
@@ -117,7 +117,7 @@ pub(crate) fn compile_regex(pattern: &str) -> Result<Regex, regex::Error> {
 ///
 /// # Errors
 /// The cause.
-pub(crate) fn compile_schema(schema: &Value) -> Result<Validator, String> {
+pub fn compile_schema(schema: &Value) -> Result<Validator, String> {
     if let Some(at) = circle(schema) {
         return Err(format!("its references go in a circle at `#{at}`"));
     }

@@ -5,11 +5,10 @@ mod body;
 mod form;
 mod prompt_hash;
 mod speech;
-pub(crate) mod values;
+pub mod values;
 
 use crate::render::body::{Body, Scope, TextError};
 use crate::render::speech::{Dialog, tools};
-use crate::tree::last_segment;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 pub use form::describe_form;
@@ -142,7 +141,12 @@ impl Renderer {
             .labels
             .0
             .iter()
-            .map(|(path, value)| (last_segment(path).to_owned(), json!(value)))
+            .map(|(path, value)| {
+                (
+                    path.rsplit('.').next().unwrap_or(path).to_owned(),
+                    json!(value),
+                )
+            })
             .collect();
         let limit_path = case
             .target
@@ -485,7 +489,7 @@ pub fn streams(request: &RequestSpec) -> bool {
 }
 
 /// Draws a length of at least 1. None where `fields` does not have it as a number.
-pub(crate) fn draw_length(
+pub(super) fn draw_length(
     quantity: &Quantity,
     seed: Seed,
     fields: &Map<String, Value>,
@@ -494,7 +498,7 @@ pub(crate) fn draw_length(
 }
 
 /// Draws a model by weight.
-pub(crate) fn draw_model(models: &[ModelShare], seed: Seed) -> &str {
+pub(super) fn draw_model(models: &[ModelShare], seed: Seed) -> &str {
     let total: f64 = models.iter().map(|share| share.weight).sum();
     let mut left = ChaCha8Rng::seed_from_u64(seed.0).random::<f64>() * total;
     for share in models {

@@ -1,6 +1,21 @@
 use super::*;
-use crate::tests::plan;
+use llmscen_core::plan::Plan;
+use llmscen_scenario::{Input, load};
 use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+fn plan(yaml: &str) -> Plan {
+    let input = Input {
+        path: Path::new("t.yaml"),
+        text: Some(yaml.to_owned()),
+        env: &BTreeMap::new(),
+        set: &[],
+    };
+    load(&input)
+        .unwrap_or_else(|faults| panic!("{}", faults.render(false, 100)))
+        .plan
+}
 
 const CHAT: &str = r#"{"model": "{{ model }}", "messages": "{{ messages }}", "stream": true, "stream_options": {"include_usage": true}}"#;
 

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 /// The variables of a template.
-pub(crate) const ROOTS: [&str; 8] = [
+pub const ROOTS: [&str; 8] = [
     "model", "prompt", "messages", "system", "dialog", "item", "case", "seq",
 ];
 
@@ -18,7 +18,7 @@ pub(crate) const ROOTS: [&str; 8] = [
 static SHARED: LazyLock<Environment<'static>> = LazyLock::new(environment);
 
 /// A compiled text.
-pub(crate) enum Leaf {
+pub enum Leaf {
     /// Without a variable.
     Constant(String),
     /// A single variable, such as `{{ item.question }}`. It keeps its type.
@@ -31,7 +31,8 @@ pub(crate) enum Leaf {
 
 /// An error in a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LeafError {
+pub struct LeafError {
+    /// What is wrong.
     pub message: String,
     /// Byte range in the text, where it is known.
     pub range: Option<Range<usize>>,
@@ -62,7 +63,10 @@ impl From<Error> for LeafError {
 }
 
 /// Compiles a text.
-pub(crate) fn compile(written: &str) -> Result<Leaf, LeafError> {
+///
+/// # Errors
+/// A syntax error.
+pub fn compile(written: &str) -> Result<Leaf, LeafError> {
     let text = sugar(written);
     // A range in the rewritten text does not apply to the original.
     let same = text == written;
