@@ -89,6 +89,12 @@ fn parse(path: &Path) -> File {
     syn::parse_file(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
+/// Whether a part of a path is `tests`, or a file of tests.
+fn is_of_tests(part: &OsStr) -> bool {
+    let part = part.to_str().unwrap();
+    part == "tests" || part.ends_with("tests.rs")
+}
+
 /// The modules in a folder and which of them each uses. `root`: the path of the module that the folder belongs to, and its file.
 fn graph_of(folder: &Path, root: &[&str], file: &Path) -> Graph {
     let module_of = |path: &Path| {
@@ -103,11 +109,7 @@ fn graph_of(folder: &Path, root: &[&str], file: &Path) -> Graph {
     let files: Vec<PathBuf> = source_files(folder)
         .into_iter()
         .filter(|path| !["lib", "main"].contains(&module_of(path).as_str()))
-        .filter(|path| {
-            !path
-                .iter()
-                .any(|part| part == "tests" || part == "tests.rs")
-        })
+        .filter(|path| !path.iter().any(is_of_tests))
         .collect();
     let mut graph: Graph = files
         .iter()
