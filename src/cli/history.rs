@@ -107,7 +107,7 @@ fn show(args: &HistoryArgs, terminal: &mut Terminal) -> Result<History, (Exit, S
         return Err((Exit::Scenario, why));
     }
     let plans = plan_differences(&history);
-    let view_error = |error: llmscen_report::ViewError| (Exit::Error, error.to_string());
+    let view_error = |error: llmscen_report::ReportError| (Exit::Error, error.to_string());
     let page = html(&history, &plans).map_err(view_error)?;
     match args.format {
         Format::Table => terminal.print(&table(&history, terminal.out_width(), terminal.out_color)),

@@ -32,7 +32,7 @@ pub fn validate(args: &Sources, env: &BTreeMap<String, String>, terminal: &mut T
 
 /// Number of cases and objectives, or the range of a search.
 fn describe_plan(plan: &Plan) -> String {
-    let Some(quest) = plan.searches.first() else {
+    let Some(search) = plan.searches.first() else {
         let checks: usize = plan.cases.iter().map(|case| case.checks.len()).sum();
         return format!(
             "{}, {}",
@@ -47,10 +47,10 @@ fn describe_plan(plan: &Plan) -> String {
     };
     let checks = plan
         .cases
-        .get(quest.first)
+        .get(search.first)
         .map_or(0, |case| case.checks.len());
-    let spec = &quest.spec;
-    let values = plural(quest.grid.len(), "value");
+    let spec = &search.spec;
+    let values = plural(search.grid.len(), "value");
     let range = format!("{} from {} to {}", spec.vary, spec.low, spec.high);
     format!(
         "{searches} of {range} ({values}), {}",

@@ -9,7 +9,7 @@ use llmscen_core::plan::Plan;
 use llmscen_core::report::Report;
 use llmscen_report::screen::{ScreenOptions, annotations, screen};
 use llmscen_report::summary::{LIMIT, ReportLocation, summary};
-use llmscen_report::{ViewError, tables};
+use llmscen_report::{ReportError, tables};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -123,7 +123,7 @@ pub fn print_report(
             terminal.print_raw(&format!("\n{text}"))
         }
         Ok(text) => terminal.print_raw(&text),
-        Err(error) => terminal.error(&ViewError::to_string(&error)),
+        Err(error) => terminal.error(&ReportError::to_string(&error)),
     }
     if terminal.json {
         return;

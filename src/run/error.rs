@@ -13,7 +13,7 @@ use llmscen_core::outcome::Failure;
 use llmscen_datasets::PromptError;
 use llmscen_datasets::token::TokenError;
 use llmscen_local::error::LocalError;
-use llmscen_report::ViewError;
+use llmscen_report::ReportError;
 use llmscen_requests::answers::CompileError;
 use llmscen_requests::render::RenderError;
 use llmscen_simulator::SimError;
@@ -275,7 +275,7 @@ pub enum RunError {
     Merge(#[from] MergeError),
     /// A report cannot be rendered.
     #[error(transparent)]
-    View(#[from] ViewError),
+    View(#[from] ReportError),
     /// A file in the format of another tool.
     #[error(transparent)]
     Export(#[from] ExportError),

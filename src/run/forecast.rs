@@ -390,7 +390,7 @@ pub fn undecidable(plan: &Plan) -> Vec<String> {
     };
     // All loads of a search have the same objectives, so the first one is enough.
     let is_checked = |index: usize| {
-        plan.searches.is_empty() || plan.searches.iter().any(|quest| quest.first == index)
+        plan.searches.is_empty() || plan.searches.iter().any(|search| search.first == index)
     };
     let cases = plan
         .cases
@@ -590,7 +590,7 @@ fn check_search_objectives(plan: &Plan) -> Option<String> {
     let first = plan
         .searches
         .first()
-        .and_then(|quest| plan.cases.get(quest.first))?;
+        .and_then(|search| plan.cases.get(search.first))?;
     let counts_failures = |check: &Check| match &check.subject {
         Subject::Goodput(_) => true,
         Subject::Finish { .. } | Subject::Signal { .. } | Subject::PageMetric(_) => false,

@@ -546,14 +546,15 @@ pub fn merge_parts(parts: &[(u32, &Part)]) -> Part {
         rows_repeated: all().map(|part| part.rows_repeated).sum(),
         dataset_ended: all().any(|part| part.dataset_ended),
         vitals: merge_vitals(&vitals),
-        untold: all()
-            .flat_map(|part| &part.untold)
-            .fold(Vec::new(), |mut notes, note| {
+        missing_telemetry: all().flat_map(|part| &part.missing_telemetry).fold(
+            Vec::new(),
+            |mut notes, note| {
                 if !notes.contains(note) {
                     notes.push(note.clone());
                 }
                 notes
-            }),
+            },
+        ),
         shards,
         ..first.clone()
     }

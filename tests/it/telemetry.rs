@@ -145,7 +145,7 @@ fn a_round_is_sampled_from_before_its_time_zero_until_after_its_last_answer() {
         BTreeSet::from([Source::Tool, Source::Host]),
         "the simulator uses no GPU, and nobody else is managed"
     );
-    assert_eq!(played.part.untold, Vec::<String>::new());
+    assert_eq!(played.part.missing_telemetry, Vec::<String>::new());
 }
 
 #[test]
@@ -171,11 +171,11 @@ fn a_managed_server_is_sampled_as_long_as_it_lives() {
                 .all(|own| own.source == Source::Process && own.value > 0.0),
         "{memory:?}"
     );
-    assert_eq!(played.part.untold, Vec::<String>::new());
+    assert_eq!(played.part.missing_telemetry, Vec::<String>::new());
     let (late, _) = round("{ interval: 100ms }", Some(child.id()));
     assert_eq!(of(&late, "process.memory"), Vec::<&TelemetrySample>::new());
-    let [note] = late.part.untold.as_slice() else {
-        panic!("{:?}", late.part.untold)
+    let [note] = late.part.missing_telemetry.as_slice() else {
+        panic!("{:?}", late.part.missing_telemetry)
     };
     let expected = "samples failed, first error: the managed server exited";
     assert!(
@@ -189,7 +189,10 @@ fn what_is_not_wanted_is_not_sampled() {
     for telemetry in ["{ interval: off }", "{ host: false }"] {
         let (played, _) = round(telemetry, None);
         assert_eq!(
-            (played.recorded.readings.len(), played.part.untold.len()),
+            (
+                played.recorded.readings.len(),
+                played.part.missing_telemetry.len()
+            ),
             (0, 0),
             "{telemetry}"
         );
@@ -235,7 +238,7 @@ fn gpus(lab: &Lab, telemetry: &str, wanted: &str, path: &str) -> (usize, usize, 
         .as_array()
         .unwrap()
         .iter()
-        .flat_map(|part| part["untold"].as_array().unwrap());
+        .flat_map(|part| part["missing_telemetry"].as_array().unwrap());
     (
         said.matches("GPU telemetry is off: ").count(),
         notes,
@@ -249,8 +252,8 @@ fn gpus(lab: &Lab, telemetry: &str, wanted: &str, path: &str) -> (usize, usize, 
 fn a_machine_without_gpus_says_so_once_and_only_where_one_could_matter() {
     let lab = Lab::new();
     let nowhere = lab.path().join("bin").display().to_string();
-    let (said, noted, untold) = gpus(&lab, "{}", ", gpus: 1", &nowhere);
-    assert_eq!((noted, untold), (1, vec![]));
+    let (said, noted, missing_telemetry) = gpus(&lab, "{}", ", gpus: 1", &nowhere);
+    assert_eq!((noted, missing_telemetry), (1, vec![]));
     assert_eq!(said, 1, "on the terminal too");
     let unasked = gpus(&lab, "{}", "", &nowhere);
     assert_eq!(unasked, (0, 0, vec![]), "no metric of the plan needs a GPU");
@@ -265,15 +268,16 @@ fn amd_gpus_are_sampled_by_their_command_and_its_cost_is_noted() {
     let script = "#!/bin/sh\necho '[{\"gpu\":0,\"usage\":{\"gfx_activity\":{\"value\":42,\"unit\":\"%\"}}}]'\n";
     let path = lab.file("bin/amd-smi", script);
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    let (said, noted, untold) = gpus(&lab, "{}", "", path.parent().unwrap().to_str().unwrap());
-    assert_eq!((said, noted, untold.len()), (0, 0, 8));
+    let (said, noted, missing_telemetry) =
+        gpus(&lab, "{}", "", path.parent().unwrap().to_str().unwrap());
+    assert_eq!((said, noted, missing_telemetry.len()), (0, 0, 8));
     let visible = "AMD GPUs: `amd-smi` ran for ";
     assert!(
-        untold
+        missing_telemetry
             .iter()
             .step_by(2)
             .all(|note| note.starts_with(visible)),
-        "{untold:?}"
+        "{missing_telemetry:?}"
     );
 }
 

@@ -59,7 +59,7 @@ pub fn summarize(table: &Table, facts: &CaseFacts<'_>) -> Telemetry {
         .parts
         .iter()
         .filter(|part| part.case == facts.case.id)
-        .flat_map(|part| &part.untold)
+        .flat_map(|part| &part.missing_telemetry)
         .chain(&summary.notes)
     {
         if !notes.contains(note) {

@@ -158,7 +158,8 @@ pub struct Part {
     pub local: Option<LocalRound>,
     /// Why expected telemetry is missing.
     #[serde(default)]
-    pub untold: Vec<String>,
+    #[serde(rename = "untold")]
+    pub missing_telemetry: Vec<String>,
     /// The shards that sent the round, ordered by number; empty for a run of one process.
     #[serde(
         default,

@@ -565,12 +565,12 @@ impl Plan {
             return self.cases.retain(chosen);
         }
         let mut cases = Vec::new();
-        self.searches.retain_mut(|quest| {
+        self.searches.retain_mut(|search| {
             let own = self
                 .cases
-                .get(quest.first..quest.first + quest.grid.len())
+                .get(search.first..search.first + search.grid.len())
                 .unwrap_or_default();
-            quest.first = cases.len();
+            search.first = cases.len();
             let kept = own.iter().any(chosen);
             cases.extend(own.iter().filter(|_| kept).cloned());
             kept

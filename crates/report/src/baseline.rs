@@ -1,6 +1,6 @@
 //! Baselines: their JSON file, their table, and the output of `baseline doctor`.
 
-use crate::ViewError;
+use crate::ReportError;
 use crate::format::{ABSENT, optional, value};
 use crate::table::{Cell, Column, Columns, Screen};
 use llmscen_core::baseline::{
@@ -19,8 +19,8 @@ const DIGITS: usize = 6;
 /// baselines give equal bytes.
 ///
 /// # Errors
-/// [`ViewError::Json`] if a value cannot be serialized.
-pub fn baseline(baseline: &Baseline) -> Result<String, ViewError> {
+/// [`ReportError::Json`] if a value cannot be serialized.
+pub fn baseline(baseline: &Baseline) -> Result<String, ReportError> {
     let head = json!({ "schema": BASELINE_SCHEMA, "name": baseline.name, "plan": baseline.plan,
         "confidences": baseline.confidences });
     let head = serde_json::to_string_pretty(&head)?;
@@ -53,11 +53,11 @@ pub fn baseline(baseline: &Baseline) -> Result<String, ViewError> {
 }
 
 /// A run on one line, so that another run adds one line to the diff.
-fn run_json(run: &BaselineRun) -> Result<String, ViewError> {
+fn run_json(run: &BaselineRun) -> Result<String, ReportError> {
     Ok(format!("\n    {}", serde_json::to_string(run)?))
 }
 
-fn case_json(case: &BaselineCase) -> Result<String, ViewError> {
+fn case_json(case: &BaselineCase) -> Result<String, ReportError> {
     let mut text = format!(
         "    {{\n      \"id\": {},\n",
         serde_json::to_string(&case.id)?
@@ -240,8 +240,8 @@ pub const NOISE_KEY: &str = "SPREAD: standard deviation between runs. 1 RUN, 3 P
 /// The same as JSON, indented, with a final newline.
 ///
 /// # Errors
-/// [`ViewError::Json`] if a value cannot be serialized.
-pub fn noise_json(baseline: &Baseline, all: &[RunVariation]) -> Result<String, ViewError> {
+/// [`ReportError::Json`] if a value cannot be serialized.
+pub fn noise_json(baseline: &Baseline, all: &[RunVariation]) -> Result<String, ReportError> {
     let document = json!({
         "schema": NOISE_SCHEMA,
         "name": baseline.name,

@@ -25,7 +25,7 @@ mod timeline;
 mod tradeoff;
 pub(super) mod verdict;
 
-use crate::ViewError;
+use crate::ReportError;
 pub use compare::{CHART_NAMES as COMPARISON_CHARTS, comparison_charts};
 use figure::Figure;
 use llmscen_core::plan::Format;
@@ -64,8 +64,8 @@ impl Chart {
 /// Every chart that the report has data for, in the order of report.md, as PNG and SVG if `formats` contains them.
 ///
 /// # Errors
-/// [`ViewError::Chart`] if drawing fails, which is a bug.
-pub fn charts(report: &Report, formats: &[Format]) -> Result<Vec<Chart>, ViewError> {
+/// [`ReportError::Chart`] if drawing fails, which is a bug.
+pub fn charts(report: &Report, formats: &[Format]) -> Result<Vec<Chart>, ReportError> {
     if !formats.contains(&Format::Png) && !formats.contains(&Format::Svg) {
         return Ok(Vec::new());
     }
@@ -75,7 +75,7 @@ pub fn charts(report: &Report, formats: &[Format]) -> Result<Vec<Chart>, ViewErr
         .map_or(1, usize::from)
         .min(MAX_WORKERS);
     let next = AtomicUsize::new(0);
-    let work = || -> Vec<(usize, Result<Chart, ViewError>)> {
+    let work = || -> Vec<(usize, Result<Chart, ReportError>)> {
         let take = || {
             Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, figures.get(at)?)))
         };
@@ -133,8 +133,8 @@ fn render(
     figure: &Figure,
     ribbon: Option<&Ribbon>,
     formats: &[Format],
-) -> Result<Chart, ViewError> {
-    let failed = |reason| ViewError::Chart {
+) -> Result<Chart, ReportError> {
+    let failed = |reason| ReportError::Chart {
         name: figure.name,
         reason,
     };

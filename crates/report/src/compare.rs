@@ -10,7 +10,7 @@ pub use notes::{differs, notes};
 pub use pages::{html, markdown};
 pub use tables::{separated, table};
 
-use crate::ViewError;
+use crate::ReportError;
 use llmscen_core::compare::{Comparison, Contrast, Reading, Run};
 use serde_json::{Value, json};
 
@@ -24,8 +24,8 @@ pub const COMPARISON_SCHEMA: &str = "llmscen/comparison/1";
 /// 0..=1.
 ///
 /// # Errors
-/// [`ViewError::Json`] if a value cannot be serialized.
-pub fn json(comparison: &Comparison) -> Result<String, ViewError> {
+/// [`ReportError::Json`] if a value cannot be serialized.
+pub fn json(comparison: &Comparison) -> Result<String, ReportError> {
     let document = json!({
         "schema": COMPARISON_SCHEMA,
         "verdict": labels::verdict(comparison).to_lowercase().replace(' ', "_"),

@@ -2,7 +2,7 @@
 
 mod trend;
 
-use crate::ViewError;
+use crate::ReportError;
 use crate::compare::differs;
 use crate::compare::labels::{percentage_points, probability, relative, with_direction};
 use crate::environment;
@@ -317,8 +317,8 @@ fn key(series: &Series) -> Key<'_> {
 /// The history as JSON, indented, with a final newline. Shares are 0..=1.
 ///
 /// # Errors
-/// [`ViewError::Json`] if a value cannot be serialized.
-pub fn json(history: &History, plans: &PlanDifferences) -> Result<String, ViewError> {
+/// [`ReportError::Json`] if a value cannot be serialized.
+pub fn json(history: &History, plans: &PlanDifferences) -> Result<String, ReportError> {
     let run = |run: &HistoryRun| {
         let results = &run.results;
         json!({
@@ -443,8 +443,8 @@ impl RunLine {
 /// The page.
 ///
 /// # Errors
-/// [`ViewError::Template`] if the template cannot be rendered.
-pub fn html(history: &History, plans: &PlanDifferences) -> Result<String, ViewError> {
+/// [`ReportError::Template`] if the template cannot be rendered.
+pub fn html(history: &History, plans: &PlanDifferences) -> Result<String, ReportError> {
     let mut cases: Vec<Key<'_>> = Vec::new();
     for series in &history.series {
         if !cases.contains(&key(series)) {

@@ -17,7 +17,7 @@ use crate::format::optional;
 use crate::objectives::{objectives, objectives_of_case};
 use crate::table::{Table, case_anchor, prose_html};
 use crate::{
-    ViewError, answers, audit, capacity, cases, commands, findings, headline, local, markdown,
+    ReportError, answers, audit, capacity, cases, commands, findings, headline, local, markdown,
     notes, percentiles, repeats, replies, search, server, shards, telemetry, workers,
 };
 use lead::Tile;
@@ -153,16 +153,16 @@ const NAMED_CASES: usize = 4;
 /// report.html of a report; `plan`: the resolved scenario as YAML, without its secrets.
 ///
 /// # Errors
-/// [`ViewError::Template`] if the template cannot be rendered.
-pub fn html(report: &Report, plan: &str) -> Result<String, ViewError> {
+/// [`ReportError::Template`] if the template cannot be rendered.
+pub fn html(report: &Report, plan: &str) -> Result<String, ReportError> {
     render(TEMPLATE, page(report, plan))
 }
 
 /// Renders a page from its template.
 ///
 /// # Errors
-/// [`ViewError::Template`] if the template cannot be rendered.
-pub(super) fn render(template: &'static str, page: impl Serialize) -> Result<String, ViewError> {
+/// [`ReportError::Template`] if the template cannot be rendered.
+pub(super) fn render(template: &'static str, page: impl Serialize) -> Result<String, ReportError> {
     let mut environment = Environment::new();
     environment.set_syntax(
         SyntaxConfig::builder()

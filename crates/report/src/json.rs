@@ -3,7 +3,7 @@
 //! Every key is always present. A missing value is null, and the `notes` of the case give the reason. Shares are 0..=1.
 
 use crate::objectives::slo_json;
-use crate::{ViewError, cases, local, notes, repeats, search, server, telemetry};
+use crate::{ReportError, cases, local, notes, repeats, search, server, telemetry};
 use llmscen_core::check::VERDICT_RULES;
 use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::report::{CaseReport, GroupReport, Report};
@@ -24,8 +24,8 @@ pub fn results_schema() -> &'static str {
 /// results.json of a report, indented, with a final newline.
 ///
 /// # Errors
-/// [`ViewError::Json`] if a value cannot be serialized.
-pub fn json(report: &Report) -> Result<String, ViewError> {
+/// [`ReportError::Json`] if a value cannot be serialized.
+pub fn json(report: &Report) -> Result<String, ReportError> {
     let manifest = &report.manifest;
     let cases: Vec<Value> = report
         .cases
@@ -59,13 +59,13 @@ pub fn json(report: &Report) -> Result<String, ViewError> {
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
-fn case_json(case: &CaseReport) -> Result<Value, ViewError> {
+fn case_json(case: &CaseReport) -> Result<Value, ReportError> {
     let labels: Map<String, Value> = case
         .labels
         .0
         .iter()
         .map(|(path, value)| Ok((path.clone(), serde_json::to_value(value)?)))
-        .collect::<Result<_, ViewError>>()?;
+        .collect::<Result<_, ReportError>>()?;
     let mut document = json!({
         "id": case.id,
         "labels": labels,

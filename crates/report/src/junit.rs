@@ -16,7 +16,7 @@
 
 use crate::format::{against, check_title, plain, value};
 use crate::objectives::{limit_text, subject_mark};
-use crate::{ViewError, headline};
+use crate::{ReportError, headline};
 use llmscen_core::check::{Ruling, Verdict};
 use llmscen_core::metric::Metric;
 use llmscen_core::report::{CaseReport, Report, RunVerdict};
@@ -36,8 +36,8 @@ pub enum Inconclusive {
 /// junit.xml of a report.
 ///
 /// # Errors
-/// [`ViewError::Junit`] if the XML cannot be serialized.
-pub fn junit(report: &Report, inconclusive: Inconclusive) -> Result<String, ViewError> {
+/// [`ReportError::Junit`] if the XML cannot be serialized.
+pub fn junit(report: &Report, inconclusive: Inconclusive) -> Result<String, ReportError> {
     let mut document = Document::new(format!("llmscen {}", report.manifest.name));
     document.timestamp = report.manifest.started_at.parse().ok();
     document.time = report

@@ -61,7 +61,7 @@ use thiserror::Error;
 
 /// A report could not be rendered.
 #[derive(Debug, Error)]
-pub enum ViewError {
+pub enum ReportError {
     /// The Markdown or HTML template.
     #[error(
         "cannot render the report template: {0}; use another report format. This is a bug in llmscen"

@@ -6,7 +6,7 @@ use crate::format::{bytes, code, plain, prose, value};
 use crate::objectives::objectives;
 use crate::table::{Cell, Column, Row, Table};
 use crate::{
-    ViewError, answers, audit, capacity, cases, commands, findings, headline, local, notes,
+    ReportError, answers, audit, capacity, cases, commands, findings, headline, local, notes,
     percentiles, repeats, replies, search, server, shards, telemetry, workers,
 };
 use llmscen_core::check::Ruling;
@@ -113,8 +113,8 @@ struct ServerEnd {
 /// report.md with links to the charts, `charts/<name>.png` or `.svg`.
 ///
 /// # Errors
-/// [`ViewError::Template`] if the template cannot be rendered.
-pub fn markdown(report: &Report, charts: &[Chart]) -> Result<String, ViewError> {
+/// [`ReportError::Template`] if the template cannot be rendered.
+pub fn markdown(report: &Report, charts: &[Chart]) -> Result<String, ReportError> {
     let mut environment = Environment::new();
     environment.add_template("report", TEMPLATE)?;
     let text = environment

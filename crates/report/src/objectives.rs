@@ -42,6 +42,16 @@ pub(crate) fn severity(ruling: Ruling) -> u8 {
     }
 }
 
+/// The worst verdict of a case in that order; INVALID also for a case without objectives that the audit rejects. None
+/// for a valid case without objectives.
+pub(crate) fn worst_ruling(case: &CaseReport) -> Option<Ruling> {
+    let rejected = (case.verdicts.is_empty() && case.is_invalid()).then_some(Ruling::Invalid);
+    let rulings = case.verdicts.iter().map(|verdict| verdict.ruling);
+    rulings
+        .chain(rejected)
+        .min_by_key(|ruling| severity(*ruling))
+}
+
 fn all_verdicts(report: &Report) -> impl Iterator<Item = Judged<'_>> {
     let cases = report.cases.iter().enumerate();
     cases.flat_map(|(index, case)| {

@@ -60,16 +60,16 @@ pub fn plan_table(plan: &Plan, width: Option<usize>, color: bool) -> String {
         Column::number().terminal("SLOS", 2),
     ];
     let is_shown = |index: &usize| {
-        plan.searches.is_empty() || plan.searches.iter().any(|quest| quest.first == *index)
+        plan.searches.is_empty() || plan.searches.iter().any(|search| search.first == *index)
     };
     let rows = (0..plan.cases.len())
         .filter(is_shown)
         .filter_map(|index| Some(plan_row(plan.cases.get(index)?)));
     let table = Table::new(columns, rows.collect()).terminal(Screen { width, color });
     match plan.searches.first() {
-        Some(quest) => {
+        Some(search) => {
             let halving = plan.halving.map(|halving| describe_halving(plan, halving));
-            table + &describe_search(quest, plan.searches.len()) + &halving.unwrap_or_default()
+            table + &describe_search(search, plan.searches.len()) + &halving.unwrap_or_default()
         }
         None => table,
     }

@@ -8,7 +8,7 @@ use crate::findings::{factor, limit_ratio};
 use crate::format::{against, check_title, counted, number, optional, plain, value};
 use crate::headline::{paragraphs, validity, verdict_name};
 use crate::notes::silent_endpoints;
-use crate::objectives::{multiple, severity, subject_mark};
+use crate::objectives::{multiple, severity, subject_mark, worst_ruling};
 use crate::search::{by_group, label_prefix, short_result};
 use crate::server::server_lines;
 use crate::shards::shard_line;
@@ -474,7 +474,7 @@ fn metrics_line(case: &CaseReport) -> String {
 /// The main metrics of each case, with its varying values as columns; the cases with the worst verdicts first where
 /// not all fit.
 fn case_table(report: &Report, inner: Screen) -> String {
-    let rank = |case: &CaseReport| worst(case).map_or(u8::MAX, severity);
+    let rank = |case: &CaseReport| worst_ruling(case).map_or(u8::MAX, severity);
     let mut shown: Vec<usize> = (0..report.cases.len()).collect();
     shown.sort_by_key(|index| rank(&report.cases[*index]));
     let hidden = shown.len().saturating_sub(MAX_CASES);
@@ -482,23 +482,20 @@ fn case_table(report: &Report, inner: Screen) -> String {
     if hidden == 0 {
         shown.sort();
     }
-    let table = cases::short_table(report, &shown, &distinct_keys(report), |case| {
-        match worst(case) {
+    let table = cases::short_table(
+        report,
+        &shown,
+        &distinct_keys(report),
+        |case| match worst_ruling(case) {
             Some(ruling) => Cell::ruling(ruling),
             None => Cell::prose(""),
-        }
-    });
+        },
+    );
     let more = match hidden {
         0 => String::new(),
         _ => format!("… {} in the report\n", counted(hidden, "more case")),
     };
     table.terminal(inner) + &more
-}
-
-/// The worst verdict of a case; None without objectives.
-fn worst(case: &CaseReport) -> Option<Ruling> {
-    let rulings = case.verdicts.iter().map(|verdict| verdict.ruling);
-    rulings.min_by_key(|ruling| severity(*ruling))
 }
 
 /// A paragraph broken at the width of the screen.

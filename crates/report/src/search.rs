@@ -1,6 +1,6 @@
 //! Capacity searches: their results in a sentence, in tables and in results.json.
 
-use crate::ViewError;
+use crate::ReportError;
 use crate::findings::distance;
 use crate::format::capitalize;
 use crate::format::{ABSENT, against, check_title, code, counted, number, percent};
@@ -706,8 +706,8 @@ pub(crate) fn pareto(search: &SearchReport) -> Table {
 /// The value of `search` in results.json; null without a search.
 ///
 /// # Errors
-/// [`ViewError::Json`] if a value cannot be serialized.
-pub fn json(report: &Report) -> Result<Value, ViewError> {
+/// [`ReportError::Json`] if a value cannot be serialized.
+pub fn json(report: &Report) -> Result<Value, ReportError> {
     if report.searches.is_empty() {
         return Ok(Value::Null);
     }
@@ -719,7 +719,7 @@ pub fn json(report: &Report) -> Result<Value, ViewError> {
         .map(Value::Array)
 }
 
-fn search_json(search: &SearchReport) -> Result<Value, ViewError> {
+fn search_json(search: &SearchReport) -> Result<Value, ReportError> {
     let (spec, finding) = (&search.spec, &search.finding);
     let labels = search
         .labels
@@ -728,7 +728,7 @@ fn search_json(search: &SearchReport) -> Result<Value, ViewError> {
         .map(|(path, value)| Ok((path.clone(), serde_json::to_value(value)?)));
     Ok(json!({
         "vary": spec.vary,
-        "labels": labels.collect::<Result<Map<String, Value>, ViewError>>()?,
+        "labels": labels.collect::<Result<Map<String, Value>, ReportError>>()?,
         "goal": spec.goal,
         "range": [spec.low, spec.high],
         "precision": spec.precision,

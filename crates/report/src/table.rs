@@ -4,7 +4,7 @@ mod terminal;
 
 pub(crate) use terminal::Screen;
 
-use crate::ViewError;
+use crate::ReportError;
 use crate::format::{ABSENT, code, number, plain, prose};
 use llmscen_core::check::Ruling;
 use llmscen_core::escape::escape_csv_cell as guard_formula;
@@ -733,8 +733,8 @@ impl Table {
     /// The raw values, separated by `delimiter`, below a line of keys.
     ///
     /// # Errors
-    /// [`ViewError::Csv`] where a row cannot be written.
-    pub(crate) fn csv(&self, delimiter: u8) -> Result<String, ViewError> {
+    /// [`ReportError::Csv`] where a row cannot be written.
+    pub(crate) fn csv(&self, delimiter: u8) -> Result<String, ReportError> {
         let mut writer = csv::WriterBuilder::new()
             .delimiter(delimiter)
             .from_writer(Vec::new());
@@ -744,7 +744,7 @@ impl Table {
         }
         let bytes = writer
             .into_inner()
-            .map_err(|error| ViewError::Csv(error.into_error().into()))?;
+            .map_err(|error| ReportError::Csv(error.into_error().into()))?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 

@@ -5,7 +5,7 @@ use crate::cases::{cases, cases_without_groups};
 use crate::objectives::objectives;
 use crate::search::probes;
 use crate::table::Table;
-use crate::{ViewError, format, headline};
+use crate::{ReportError, format, headline};
 use llmscen_core::report::Report;
 use llmscen_core::search::SearchReport;
 use serde_json::{Map, json};
@@ -26,9 +26,9 @@ fn tables(report: &Report) -> Vec<(&'static str, Table)> {
 /// All tables, each with a line of keys, separated by empty lines. `delimiter`: `,` or a tab.
 ///
 /// # Errors
-/// [`ViewError::Csv`] if a row cannot be written.
-pub fn csv(report: &Report, delimiter: u8) -> Result<String, ViewError> {
-    let tables: Result<Vec<String>, ViewError> = tables(report)
+/// [`ReportError::Csv`] if a row cannot be written.
+pub fn csv(report: &Report, delimiter: u8) -> Result<String, ReportError> {
+    let tables: Result<Vec<String>, ReportError> = tables(report)
         .iter()
         .map(|(_, table)| table.csv(delimiter))
         .collect();
@@ -38,8 +38,8 @@ pub fn csv(report: &Report, delimiter: u8) -> Result<String, ViewError> {
 /// One object with the verdict and each table as a list of objects.
 ///
 /// # Errors
-/// [`ViewError::Json`] if a value cannot be serialized.
-pub fn json(report: &Report) -> Result<String, ViewError> {
+/// [`ReportError::Json`] if a value cannot be serialized.
+pub fn json(report: &Report) -> Result<String, ReportError> {
     let mut document = Map::new();
     document.insert("scenario".to_owned(), json!(report.manifest.name));
     document.insert("verdict".to_owned(), serde_json::to_value(report.verdict)?);

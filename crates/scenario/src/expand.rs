@@ -78,7 +78,7 @@ pub(crate) fn plan(
     let case_labels = CaseLabels::new(&points, root, review);
     check_patch_names(root, &points, review);
     let trees = combine_trees(root, &points, combine, review);
-    let (points, quests) =
+    let (points, searches) =
         search_points(root, points, candidates.len(), &axes, &case_labels, review);
     axes.extend(search::path(root));
     mix::check_axes(root, &axes, review);
@@ -125,7 +125,7 @@ pub(crate) fn plan(
         review.section = "slo".to_owned();
         slo::assign(&limits, &mut cases, rounds.unwrap_or(1), &context, review);
         hooks::check_conditions(root, &axes, &cases, review);
-        if !quests.is_empty() {
+        if !searches.is_empty() {
             review.section = "search".to_owned();
             search::check_limits(root, &cases, review);
         }
@@ -141,7 +141,7 @@ pub(crate) fn plan(
         labels: root.get("labels").map_or_else(BTreeMap::new, labels),
         seed: shared.seed,
         cases,
-        searches: quests,
+        searches: searches,
         halving,
         rounds: rounds?,
         alternate: root.get("compare").is_some(),
@@ -325,14 +325,14 @@ fn search_points(
     else {
         return (points, Vec::new());
     };
-    let quest = |(number, point): (usize, &Point)| CapacitySearch {
+    let search = |(number, point): (usize, &Point)| CapacitySearch {
         group: number / candidates.max(1),
         spec: varied.spec.clone(),
         labels: case_labels.labels(point),
         first: number * varied.grid.len(),
         grid: varied.grid.clone(),
     };
-    let quests = points.iter().enumerate().map(quest).collect();
+    let searches = points.iter().enumerate().map(search).collect();
     let with = |point: &Point, setting: &Setting| point.iter().chain([setting]).cloned().collect();
     let all = points.iter().flat_map(|point| {
         varied
@@ -340,7 +340,7 @@ fn search_points(
             .iter()
             .map(move |setting| with(point, setting))
     });
-    (all.collect(), quests)
+    (all.collect(), searches)
 }
 
 /// The fields of a plan that all cases share.

@@ -350,8 +350,8 @@ fn shipped_scenarios_expand_to_these_cases() {
     let mut lines = Vec::new();
     for (name, path) in shipped() {
         let plan = load_file(&path).unwrap().plan;
-        for quest in &plan.searches {
-            let (spec, loads) = (&quest.spec, quest.grid.len());
+        for search in &plan.searches {
+            let (spec, loads) = (&search.spec, search.grid.len());
             lines.push(format!(
                 "{name} searches {} over {loads} loads, {} to {}, from {}",
                 spec.vary, spec.low, spec.high, spec.start

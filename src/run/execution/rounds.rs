@@ -132,7 +132,7 @@ impl<'a> Execution<'a> {
             manifest.notes.push(note.clone());
             let _ = context.events.send(Event::Note(note.clone()));
         }
-        let drain = plan.searches.first().map(|quest| quest.spec.drain);
+        let drain = plan.searches.first().map(|search| search.spec.drain);
         Ok(Execution {
             plan,
             folder,

@@ -75,8 +75,8 @@ pub fn run_search(
     execution.tolerates_failures = plan.halving.is_some();
     for mut group in groups_of(plan) {
         while let Some((candidate, next)) = group.halving.next_probe() {
-            let quest = &group.searches[candidate];
-            let index = quest.first + next.index;
+            let search = &group.searches[candidate];
+            let index = search.first + next.index;
             let Some(case) = plan.cases.get(index) else {
                 break;
             };
@@ -92,8 +92,8 @@ pub fn run_search(
                 round,
                 // A shorter probe would make the goodput less precise.
                 size: ProbeSize {
-                    share: share(case, quest, next.length),
-                    may_stop: quest.spec.goal == Goal::Slo,
+                    share: share(case, search, next.length),
+                    may_stop: search.spec.goal == Goal::Slo,
                 },
             };
             let parts = execution.manifest.parts.len();

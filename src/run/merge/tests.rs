@@ -236,7 +236,7 @@ fn part(index: u32) -> Part {
         rows_dropped: 7,
         rows_repeated: number,
         dataset_ended: index == 1,
-        untold: vec!["no GPU".into()],
+        missing_telemetry: vec!["no GPU".into()],
         vitals: Some(Vitals {
             stall_ms_p99: scale,
             stall_ms_max: 10.0 - scale,
@@ -277,7 +277,7 @@ fn the_parts_of_the_shards_become_one() {
         rows_dropped: 7,
         rows_repeated: 3,
         dataset_ended: true,
-        untold: vec!["no GPU".into()],
+        missing_telemetry: vec!["no GPU".into()],
         vitals: Some(Vitals {
             stall_ms_p99: 3.0,
             stall_ms_max: 9.0,

@@ -626,13 +626,13 @@ fn a_case_has_the_readings_of_its_rounds_and_a_stage_those_of_its_time() {
     let parts = [
         Part {
             case: "a".into(),
-            untold: vec!["no GPU".into()],
+            missing_telemetry: vec!["no GPU".into()],
             ..Part::default()
         },
         Part {
             case: "a".into(),
             round: 1,
-            untold: vec!["no GPU".into()],
+            missing_telemetry: vec!["no GPU".into()],
             ..Part::default()
         },
     ];

@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::ViewError;
+use crate::ReportError;
 use crate::chart::axis::{Axis, TimeUnit, scaled};
 use crate::chart::distribution::from_zero;
 use crate::chart::figure::{Entry, Figure, Mark, Panel, Side, Swatch};
@@ -41,8 +41,8 @@ pub const CHART_NAMES: [&str; 12] = [
 /// Every chart that the comparison has data for.
 ///
 /// # Errors
-/// [`ViewError::Chart`] if drawing fails, which is a bug.
-pub fn comparison_charts(comparison: &Comparison) -> Result<Vec<Chart>, ViewError> {
+/// [`ReportError::Chart`] if drawing fails, which is a bug.
+pub fn comparison_charts(comparison: &Comparison) -> Result<Vec<Chart>, ReportError> {
     figures(comparison)
         .iter()
         .map(|figure| render(figure, None, &[Format::Png, Format::Svg]))

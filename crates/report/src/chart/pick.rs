@@ -3,7 +3,8 @@
 use crate::chart::axis::Axis;
 use crate::chart::figure::{Mark, Panel};
 use crate::chart::style::{category, ramp};
-use crate::objectives::severity;
+use crate::objectives::{severity, worst_ruling};
+use llmscen_core::check::Ruling;
 use llmscen_core::label::{STAGE, Scalar};
 use llmscen_core::metric::{Metric, Scope};
 use llmscen_core::report::{CaseReport, Report, TokenSource};
@@ -65,11 +66,7 @@ pub fn select_cases(
 
 /// 0 for a case with a failed objective, then invalid, inconclusive and passed.
 fn case_severity(case: &CaseReport) -> u8 {
-    let verdicts = case.verdicts.iter();
-    verdicts
-        .map(|verdict| severity(verdict.ruling))
-        .min()
-        .unwrap_or(3)
+    severity(worst_ruling(case).unwrap_or(Ruling::Pass))
 }
 
 /// The indices of at most `max` cases, ascending.

@@ -3,6 +3,7 @@
 use crate::compare::labels;
 use crate::environment::{self, EnvironmentChange};
 use crate::format::{counted, shorten, value};
+use crate::objectives::worst_ruling;
 use llmscen_core::check::Ruling;
 use llmscen_core::compare::{Comparison, Difference, Run};
 use llmscen_core::report::CaseReport;
@@ -132,8 +133,8 @@ fn verdict_changes(base: &Run, other: &Run) -> Vec<String> {
         else {
             continue;
         };
-        let before = worst_verdict(base_case);
-        let now = worst_verdict(case);
+        let before = worst_ruling(base_case);
+        let now = worst_ruling(case);
         if before != now {
             let change = format!(
                 "verdict {} in {}, {} in {}",
@@ -146,21 +147,6 @@ fn verdict_changes(base: &Run, other: &Run) -> Vec<String> {
         }
     }
     notes
-}
-
-fn worst_verdict(case: &CaseReport) -> Option<Ruling> {
-    let severity = |ruling: &Ruling| match ruling {
-        Ruling::Pass => 0,
-        Ruling::Inconclusive => 1,
-        Ruling::Fail => 2,
-        Ruling::Invalid => 3,
-    };
-    let audit = (case.verdicts.is_empty() && case.is_invalid()).then_some(Ruling::Invalid);
-    case.verdicts
-        .iter()
-        .map(|verdict| verdict.ruling)
-        .chain(audit)
-        .max_by_key(severity)
 }
 
 /// Cases that only one side has.

@@ -6,7 +6,7 @@ use crate::html::lead::Tile;
 use crate::html::matrix::Matrix;
 use crate::html::{BASE_SCRIPT, STYLE, render};
 use crate::table::{case_anchor, prose_html};
-use crate::{Chart, ViewError, markdown as report_markdown};
+use crate::{Chart, ReportError, markdown as report_markdown};
 use llmscen_core::compare::{Comparison, Contrast, Finding};
 use serde::Serialize;
 
@@ -186,8 +186,8 @@ struct Environment {
 /// compare.html with the charts, which must have been drawn as SVG.
 ///
 /// # Errors
-/// [`ViewError::Template`] if the template cannot be rendered.
-pub fn html(comparison: &Comparison, charts: &[Chart]) -> Result<String, ViewError> {
+/// [`ReportError::Template`] if the template cannot be rendered.
+pub fn html(comparison: &Comparison, charts: &[Chart]) -> Result<String, ReportError> {
     let runs = || comparison.runs.iter();
     let section = |(index, id): (usize, &str)| {
         let contrasts = contrasts_of_case(comparison, id);

@@ -22,7 +22,7 @@ const MEASURED_PER_WARMUP: u64 = 4;
 /// objectives need to be decided, and at least [`MEASURED_PER_USER`]. A higher rate lasts as long as the scenario's
 /// rate would. Loads that list each request, and searches over the number of requests or the duration, are not
 /// reduced.
-pub(crate) fn share(case: &Case, quest: &CapacitySearch, part: f64) -> f64 {
+pub(crate) fn share(case: &Case, search: &CapacitySearch, part: f64) -> f64 {
     let share_of = |requests: u64| {
         let all = case.load.requests.or(case.load.turn_limit);
         all.map_or(0.0, |all| requests as f64 / all.max(1) as f64)
@@ -38,14 +38,14 @@ pub(crate) fn share(case: &Case, quest: &CapacitySearch, part: f64) -> f64 {
     let decided = share_of(case.checks.iter().filter_map(needed).max().unwrap_or(1)).min(1.0);
     match (&case.load.shape, case.load.shape.constant_rate()) {
         _ if matches!(
-            quest.spec.vary.as_str(),
+            search.spec.vary.as_str(),
             "load.requests" | "load.sessions" | "load.duration"
         ) =>
         {
             1.0
         }
         (Shape::Closed { users }, _) => {
-            let per_user = match quest.spec.goal {
+            let per_user = match search.spec.goal {
                 Goal::Slo => MEASURED_PER_USER,
                 Goal::Goodput => MEASURED_PER_USER_OF_GOODPUT,
             };
@@ -53,8 +53,8 @@ pub(crate) fn share(case: &Case, quest: &CapacitySearch, part: f64) -> f64 {
                 .max(share_of(per_user * u64::from(*users)))
         }
         (_, Some(rate)) => {
-            let usual = if quest.spec.vary == "load.rate" {
-                quest.spec.start
+            let usual = if search.spec.vary == "load.rate" {
+                search.spec.start
             } else {
                 rate
             };
@@ -133,8 +133,8 @@ mod tests {
         let plan = load(&input)
             .unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)))
             .plan;
-        let (case, quest) = (&plan.cases[index], &plan.searches[0]);
-        reduced(case, share(case, quest, part))
+        let (case, search) = (&plan.cases[index], &plan.searches[0]);
+        reduced(case, share(case, search, part))
     }
 
     #[test]
