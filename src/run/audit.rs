@@ -22,7 +22,7 @@ use llmscen_core::manifest::{Part, Vitals, WorkerStalls};
 use llmscen_core::metric::Metric;
 use llmscen_core::outcome::{Failure, FailureKind};
 use llmscen_core::plan::{AuditLimits, Case};
-use llmscen_core::report::{Audit, IDLE, OFF_PLAN, ObjectiveAudit};
+use llmscen_core::report::{Audit, Cause, InvalidReason, ObjectiveAudit};
 use llmscen_core::sample::Counts;
 use llmscen_core::seed::Seed;
 use llmscen_core::signal::Signal;
@@ -64,19 +64,19 @@ pub(crate) struct Audited<'a> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Findings {
     /// The run did not happen as planned, or measured something else: every verdict is invalid.
-    pub invalidating: Vec<String>,
+    pub invalidating: Vec<InvalidReason>,
     /// The load was lower than planned: no verdict that the server is good enough is valid.
-    not_offered: Vec<String>,
+    not_offered: Vec<InvalidReason>,
     /// Users of a closed loop were idle for too large a share of their time.
-    idle: Option<String>,
+    idle: Option<InvalidReason>,
     /// Worker threads were stalled for too large a share of the time.
-    stalled: Option<String>,
+    stalled: Option<InvalidReason>,
     /// Mean lateness of a worker thread in milliseconds, of stalls that count.
     frozen_ms: f64,
     /// Repeated prompts were answered from a cache: no verdict that the server is fast enough is valid.
-    answers_cached: Option<String>,
+    answers_cached: Option<InvalidReason>,
     /// A worker thread used all of its CPU core.
-    busy: Option<String>,
+    busy: Option<InvalidReason>,
     /// Share of the planned load that was missing.
     missing_load: f64,
     /// Send delay p99 in milliseconds, if above the limit, and the shard that it is of.
@@ -165,7 +165,7 @@ impl<'a> Audited<'a> {
             .splice(0..0, self.shards.invalidating.clone());
         let short = short_rate(&audit, sample.counts.scheduled, limits.achieved);
         match short {
-            Some(why) if is_old || why.starts_with(OFF_PLAN) => findings.invalidating.push(why),
+            Some(why) if is_old || why.cause == Cause::OffPlan => findings.invalidating.push(why),
             short => findings.not_offered.extend(short),
         }
         if !is_old {
@@ -306,10 +306,10 @@ impl<'a> Audited<'a> {
             |share: Option<f64>, limit: f64, key: &str, describe: &dyn Fn(&str) -> String| {
                 let share = share.filter(|share| *share > limit)?;
                 let reason = describe(&against(Some(share), limit, Unit::Share));
-                Some(format!(
+                Some(Cause::LoadGenerator.reason(format_args!(
                     "{reason} (limit {}, `audit.{key}`)",
                     against(Some(limit), limit, Unit::Share)
-                ))
+                )))
             };
         let idle = exceeds(audit.idle, limits.idle, "idle", &|share| {
             format!("users waited for the load generator for {share} of their time")
@@ -332,12 +332,12 @@ impl<'a> Audited<'a> {
             "cpu",
             &|share| format!("one worker thread used {share} of a CPU core"),
         );
-        let named = |own: Option<String>, shard: &Option<String>| {
+        let named = |own: Option<InvalidReason>, shard: &Option<InvalidReason>| {
             own.map(|own| shard.clone().unwrap_or(own))
         };
         let stalled = named(stalled, &self.shards.stalled);
         let busy = named(busy, &self.shards.busy);
-        let delayed = delayed.and_then(|shard| shard.reason.clone());
+        let delayed = delayed.and_then(|shard| Some(shard.reason.as_ref()?.to_string()));
         let causes: Vec<String> = delayed
             .into_iter()
             .chain(lateness_cause(self.case, sample))
@@ -364,19 +364,19 @@ impl<'a> Audited<'a> {
     }
 
     /// Deviations from the plan.
-    fn off_plan(&self) -> Vec<String> {
+    fn off_plan(&self) -> Vec<InvalidReason> {
         let cut = self.parts.iter().filter_map(|part| part.cut_short.as_ref());
-        let mut reasons: Vec<String> = cut.map(|why| format!("{OFF_PLAN}{why}")).collect();
+        let mut reasons: Vec<InvalidReason> = cut.map(|why| Cause::OffPlan.reason(why)).collect();
         let aborted = self
             .parts
             .iter()
             .any(|part| part.ending.as_ref().is_some_and(EarlyStop::ends_case));
         if self.parts.len() < self.rounds as usize && !aborted {
-            reasons.push(format!(
-                "{OFF_PLAN}{} of {} rounds ran",
+            reasons.push(Cause::OffPlan.reason(format_args!(
+                "{} of {} rounds ran",
                 self.parts.len(),
                 self.rounds
-            ));
+            )));
         }
         reasons
     }
@@ -513,13 +513,13 @@ fn idle_share(
 }
 
 /// Requests that were not sent for lack of a file descriptor or port are failures of the load generator.
-fn without_file(requests: u64) -> Option<String> {
+fn without_file(requests: u64) -> Option<InvalidReason> {
     let why = Failure::NO_FILES;
     (requests > 0).then(|| {
-        format!(
-            "{requests} requests failed: {why}, or has no free port; raise `ulimit \
-        -n` or set `load.max_in_flight`"
-        )
+        Cause::NoFiles.reason(format_args!(
+            "{requests} requests failed: {why}, or has no free port; raise `ulimit -n` or set \
+            `load.max_in_flight`"
+        ))
     })
 }
 
@@ -529,7 +529,7 @@ const IDLE_BY_CHANCE: f64 = 0.01;
 /// Engines, or workers of a role, that generated no token although others did: the case did not measure all of the
 /// server. If each of n sessions goes to one of k engines of a role at random, the probability that an engine gets
 /// none is at most k (1 − 1/k)ⁿ.
-fn idle_engines(sample: &Sample) -> Vec<String> {
+fn idle_engines(sample: &Sample) -> Vec<InvalidReason> {
     let all = &sample.engine_tokens;
     // Turns of a session may be sent to the same engine on purpose.
     let sessions = sample.requests.ok_sessions();
@@ -553,37 +553,44 @@ fn idle_engines(sample: &Sample) -> Vec<String> {
         );
         let names: Vec<String> = idle.iter().map(|engine| engine.name()).collect();
         let (count, names) = (idle.len(), names.join(", "));
-        Some(format!(
-            "{IDLE}{count} of the {engines} {noun} {of} generated no token ({names})"
-        ))
+        Some(Cause::IdleServer.reason(format_args!(
+            "{count} of the {engines} {noun} {of} generated no token ({names})"
+        )))
     };
     roles.into_iter().filter_map(reason).collect()
 }
 
 /// It is unknown whether these requests would have failed without the stalls.
-fn stalled_requests(requests: u64) -> Option<String> {
+fn stalled_requests(requests: u64) -> Option<InvalidReason> {
     let why =
         "requests reached a timeout while the load generator stalled repeatedly (`tool_stall`)";
-    (requests > 0).then(|| format!("{requests} {why}; free CPU on this machine, or lower the load"))
+    (requests > 0).then(|| {
+        Cause::LoadGenerator.reason(format_args!(
+            "{requests} {why}; free CPU on this machine, or lower the load"
+        ))
+    })
 }
 
 /// The achieved rate is below the limit. If dropped arrivals explain it, the server is the reason, not the load
 /// generator.
-fn short_rate(audit: &Audit, scheduled: u64, limit: f64) -> Option<String> {
+fn short_rate(audit: &Audit, scheduled: u64, limit: f64) -> Option<InvalidReason> {
     let share = audit.achieved_over_offered.filter(|share| *share < limit)?;
     let achieved = against(Some(share), limit, Unit::Share);
     let limit_text = against(Some(limit), limit, Unit::Share);
     let reason =
         format!("achieved {achieved} of the offered rate (limit {limit_text}, `audit.achieved`)");
     if audit.dropped == 0 {
-        return Some(reason);
+        return Some(Cause::LoadGenerator.reason(reason));
     }
     let explained = share + audit.dropped as f64 / scheduled.max(1) as f64 >= limit;
-    let prefix = if explained { OFF_PLAN } else { "" };
-    Some(format!(
-        "{prefix}{reason}; {} of {scheduled} arrivals were dropped at `load.max_in_flight`",
+    let cause = match explained {
+        true => Cause::OffPlan,
+        false => Cause::LoadGenerator,
+    };
+    Some(cause.reason(format_args!(
+        "{reason}; {} of {scheduled} arrivals were dropped at `load.max_in_flight`",
         audit.dropped
-    ))
+    )))
 }
 
 /// Whether so many arrivals were held that the server sets the rate, as in a closed loop: then `idle` audits it.
@@ -593,14 +600,14 @@ fn is_closed_loop(counts: &Counts, limit: f64) -> bool {
 
 /// Arrivals that were held until the end have no latency: without many of them, the latencies are not those of the
 /// plan.
-fn unsent_held(counts: &Counts, limit: f64) -> Option<String> {
+fn unsent_held(counts: &Counts, limit: f64) -> Option<InvalidReason> {
     let (unsent, arrivals) = (counts.held_unsent, counts.arrivals);
     (unsent as f64 > (1.0 - limit) * arrivals as f64).then(|| {
-        format!(
-            "{OFF_PLAN}{unsent} of {arrivals} arrivals were held at `load.max_in_flight` until \
+        Cause::OffPlan.reason(format_args!(
+            "{unsent} of {arrivals} arrivals were held at `load.max_in_flight` until \
              sending ended, and never sent (limit {}, `audit.achieved`)",
             against(Some(1.0 - limit), 1.0 - limit, Unit::Share)
-        )
+        ))
     })
 }
 
@@ -695,7 +702,7 @@ fn reasons_without_stalls(
     audit: &Audit,
     [late, stalled]: [Option<f64>; 2],
     limits: &AuditLimits,
-) -> Vec<String> {
+) -> Vec<InvalidReason> {
     let p99 = |decisive: Option<f64>, limit: f64, p99: Option<f64>| {
         decisive.filter(|decisive| *decisive > limit).and(p99)
     };
@@ -704,10 +711,9 @@ fn reasons_without_stalls(
         |value: Option<f64>, limit: f64, unit: Unit, describe: &dyn Fn(&str) -> String| {
             if let Some(value) = value.filter(|value| *value > limit) {
                 let limit_text = against(Some(limit), limit, unit);
-                reasons.push(describe(&format!(
-                    "{} (limit {limit_text})",
-                    against(Some(value), limit, unit)
-                )));
+                let value = against(Some(value), limit, unit);
+                let why = describe(&format!("{value} (limit {limit_text})"));
+                reasons.push(Cause::LoadGenerator.reason(why));
             }
         };
     let limit = limits.lag_p99.millis();

@@ -13,7 +13,7 @@ use llmscen_analysis::{CaseFacts, Sample, Table, TableError};
 use llmscen_core::compare::{Measure, Run};
 use llmscen_core::manifest::Part;
 use llmscen_core::plan::Plan;
-use llmscen_core::report::CaseReport;
+use llmscen_core::report::{CaseReport, InvalidReason};
 
 /// What to compare, and with what confidence.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +46,7 @@ pub fn load_run(
             &table,
             &manifest,
             |table, facts, case_evidence: Option<&CaseEvidence>| {
-                let reasons: &[String] =
+                let reasons: &[InvalidReason] =
                     case_evidence.map_or(&[], |(report, _)| &report.audit.reasons);
                 collect_evidence(plan, table, facts, reasons, spec)
             },
@@ -78,7 +78,7 @@ fn collect_evidence(
     plan: &Plan,
     table: &Table,
     facts: &CaseFacts<'_>,
-    inherited: &[String],
+    inherited: &[InvalidReason],
     spec: ComparisonSpec<'_>,
 ) -> Result<CaseEvidence, TableError> {
     let case = facts.case;

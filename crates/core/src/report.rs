@@ -15,20 +15,124 @@ use crate::signal::Signal;
 use crate::target::{ServerEnd, Startup};
 use crate::telemetry::{OtherStat, SignalStat};
 use serde::{Deserialize, Serialize};
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Prefix of an audit reason about the course of the run, not the speed of the load generator.
-pub const OFF_PLAN: &str = "the run did not happen as planned: ";
+/// What makes a measurement invalid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The course of the run, not the speed of the load generator.
+    OffPlan,
+    /// Unique prompts that the server's cache answered.
+    PrefixCache,
+    /// Repeated prompts that a cache answered.
+    AnswerCache,
+    /// Engines or workers that no request reached.
+    IdleServer,
+    /// This process had no file or port for its connections.
+    NoFiles,
+    /// The load generator.
+    LoadGenerator,
+}
 
-/// Prefix of an audit reason about unique prompts that the server's cache answered.
-pub const CACHED: &str = "the server answered from its prefix cache: ";
+impl Cause {
+    const WITH_PREFIX: [Cause; 4] = [
+        Cause::OffPlan,
+        Cause::PrefixCache,
+        Cause::AnswerCache,
+        Cause::IdleServer,
+    ];
 
-/// Prefix of an audit reason about repeated prompts.
-pub const ANSWERS_CACHED: &str = "the server answered repeated prompts from a cache: ";
+    /// How a reason with this cause begins.
+    pub fn prefix(self) -> &'static str {
+        match self {
+            Cause::OffPlan => "the run did not happen as planned: ",
+            Cause::PrefixCache => "the server answered from its prefix cache: ",
+            Cause::AnswerCache => "the server answered repeated prompts from a cache: ",
+            Cause::IdleServer => "a part of the server was idle: ",
+            Cause::NoFiles | Cause::LoadGenerator => "",
+        }
+    }
 
-/// Prefix of an audit reason about engines or workers that no request reached.
-pub const IDLE: &str = "a part of the server was idle: ";
+    /// A reason with this cause.
+    pub fn reason(self, what: impl fmt::Display) -> InvalidReason {
+        InvalidReason {
+            cause: self,
+            text: format!("{}{what}", self.prefix()),
+        }
+    }
+}
+
+/// Why a verdict, a case or a shard is invalid. In a file it is its text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", from = "String")]
+pub struct InvalidReason {
+    /// The cause.
+    pub cause: Cause,
+    text: String,
+}
+
+impl InvalidReason {
+    /// The reason as a text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The reason without the prefix of its cause.
+    pub fn what(&self) -> &str {
+        self.text
+            .strip_prefix(self.cause.prefix())
+            .unwrap_or(&self.text)
+    }
+}
+
+impl fmt::Display for InvalidReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Borrow<str> for InvalidReason {
+    fn borrow(&self) -> &str {
+        &self.text
+    }
+}
+
+impl From<InvalidReason> for String {
+    fn from(reason: InvalidReason) -> String {
+        reason.text
+    }
+}
+
+impl From<String> for InvalidReason {
+    fn from(text: String) -> InvalidReason {
+        let mut causes = Cause::WITH_PREFIX.into_iter();
+        let cause = causes.find(|cause| text.starts_with(cause.prefix()));
+        InvalidReason {
+            cause: cause.unwrap_or(Cause::LoadGenerator),
+            text,
+        }
+    }
+}
+
+impl PartialEq<str> for InvalidReason {
+    fn eq(&self, text: &str) -> bool {
+        self.text == text
+    }
+}
+
+impl PartialEq<&str> for InvalidReason {
+    fn eq(&self, text: &&str) -> bool {
+        self.text == *text
+    }
+}
+
+impl PartialEq<String> for InvalidReason {
+    fn eq(&self, text: &String) -> bool {
+        self.text == *text
+    }
+}
 
 /// One objective as measured, and at both ends of the uncertainty from stalls and delays of the load generator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -44,7 +148,7 @@ pub struct ObjectiveAudit {
     /// Observed values for the three verdicts.
     pub observed: [Option<f64>; 3],
     /// Why the verdict is INVALID; empty if it is valid.
-    pub reasons: Vec<String>,
+    pub reasons: Vec<InvalidReason>,
 }
 
 /// The self-audit of one case over its rounds.
@@ -96,7 +200,7 @@ pub struct Audit {
     #[serde(default)]
     pub held: u64,
     /// Why some values are not those of the server; empty if all are.
-    pub reasons: Vec<String>,
+    pub reasons: Vec<InvalidReason>,
 }
 
 /// What one shard of a distributed run contributed to a case, over all rounds.
@@ -131,7 +235,7 @@ pub struct ShardRecord {
     /// p99 of that, milliseconds.
     pub ttft_ms_p99: Option<f64>,
     /// Why the values of the case are not those of the server; empty if this shard is not the reason.
-    pub reasons: Vec<String>,
+    pub reasons: Vec<InvalidReason>,
 }
 
 impl ShardRecord {

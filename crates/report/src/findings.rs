@@ -9,7 +9,7 @@ use crate::table::Emphasis;
 use llmscen_core::check::{Ruling, Subject, Verdict};
 use llmscen_core::label::{Labels, describe};
 use llmscen_core::metric::{Metric, Scope};
-use llmscen_core::report::{CaseReport, OutputLengths, Report};
+use llmscen_core::report::{CaseReport, InvalidReason, OutputLengths, Report};
 use llmscen_core::signal::Signal;
 use llmscen_core::units::Unit;
 use std::collections::BTreeMap;
@@ -90,11 +90,6 @@ pub(crate) fn unmeasured(report: &Report) -> Option<String> {
         .collect();
     (!missing.is_empty() && !report.cases.is_empty())
         .then(|| format!("Not measured: {}.", missing.join(", ")))
-}
-
-/// Whether a note of a case is a finding, so that it is not repeated among the notes.
-pub(crate) fn is_finding(note: &str) -> bool {
-    note.contains("Consecutive requests are correlated: ") || note.starts_with("Endpoint `")
 }
 
 /// How many times its limit an observed value is; above 1 it exceeds it. None without a ratio.
@@ -212,7 +207,7 @@ fn invalid(report: &Report) -> Option<Finding> {
         .audit
         .reasons
         .first()
-        .cloned()
+        .map(InvalidReason::to_string)
         .or_else(|| noted(first));
     let why = why.unwrap_or_else(|| "the self-audit failed".to_owned());
     let verdicts = cases

@@ -7,6 +7,7 @@ use llmscen_core::label::{Labels, Scalar, VARIANT};
 use llmscen_core::manifest::{Machine, Manifest};
 use llmscen_core::metric::{Metric, Stat};
 use llmscen_core::outcome::FailureKind;
+use llmscen_core::report::Cause;
 use llmscen_core::report::{
     Audit, CaseReport, ChartData, FailureExample, HeatMap, QuantileBand, Report, RunVerdict,
     Series, Telemetry, TimelineBar, Timelines, TokenSource,
@@ -344,7 +345,7 @@ pub(crate) fn no_data() -> CaseReport {
         scalars: [(Metric::ErrorRate, 1.0)].into(),
         audit: Audit {
             valid: false,
-            reasons: vec!["schedule lag p99 8.1 ms is over 5 ms".into()],
+            reasons: vec![Cause::LoadGenerator.reason("schedule lag p99 8.1 ms is over 5 ms")],
             ..Audit::default()
         },
         verdicts: vec![verdict],

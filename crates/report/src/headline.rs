@@ -10,10 +10,8 @@ use crate::search;
 use crate::table::Emphasis;
 use llmscen_core::check::{Ruling, Verdict};
 use llmscen_core::metric::Metric;
-use llmscen_core::outcome::{Failure, FailureKind};
-use llmscen_core::report::{
-    ANSWERS_CACHED, CACHED, CaseReport, IDLE, OFF_PLAN, Report, RunVerdict,
-};
+use llmscen_core::outcome::FailureKind;
+use llmscen_core::report::{CaseReport, Cause, InvalidReason, Report, RunVerdict};
 
 /// The name of the verdict, in capitals.
 pub(crate) fn verdict_name(verdict: RunVerdict) -> &'static str {
@@ -266,26 +264,22 @@ fn invalid_reason(report: &Report) -> String {
     let Some(first) = invalid.first() else {
         return "the run deviated from its plan; see Notes.".to_owned();
     };
-    let why = first
-        .audit
-        .reasons
-        .first()
-        .map_or("no reason was given", String::as_str);
+    let why = first.audit.reasons.first();
     let count = invalid.len();
     let all = counted(report.cases.len(), "case");
-    for (kind, what) in [
-        (OFF_PLAN, "deviated from the plan"),
-        (CACHED, "measured the server's prefix cache"),
-        (ANSWERS_CACHED, "measured a cache of answers"),
-        (IDLE, "did not measure all of the server"),
-    ] {
-        if let Some(why) = why.strip_prefix(kind) {
-            return format!(
-                "{count} of {all} {what}. `{}`: {}.",
-                first.id,
-                plain(why).trim_end_matches('.')
-            );
-        }
+    let what = why.and_then(|why| match why.cause {
+        Cause::OffPlan => Some("deviated from the plan"),
+        Cause::PrefixCache => Some("measured the server's prefix cache"),
+        Cause::AnswerCache => Some("measured a cache of answers"),
+        Cause::IdleServer => Some("did not measure all of the server"),
+        Cause::NoFiles | Cause::LoadGenerator => None,
+    });
+    if let Some((what, why)) = what.zip(why) {
+        return format!(
+            "{count} of {all} {what}. `{}`: {}.",
+            first.id,
+            plain(why.what()).trim_end_matches('.')
+        );
     }
     let affected = verdicts_with(report, Ruling::Invalid);
     if let Some((case, verdict)) = affected
@@ -307,7 +301,7 @@ fn invalid_reason(report: &Report) -> String {
         "the load generator was the bottleneck in {count} of {all}, so their numbers are not the \
         server's. `{}`: {}.{}",
         first.id,
-        plain(why).trim_end_matches('.'),
+        plain(why.map_or("no reason was given", InvalidReason::text)).trim_end_matches('.'),
         remedy(first),
     )
 }
@@ -319,7 +313,7 @@ fn remedy(invalid: &CaseReport) -> &'static str {
             .audit
             .reasons
             .iter()
-            .any(|why| why.contains(Failure::NO_FILES)) =>
+            .any(|why| why.cause == Cause::NoFiles) =>
         {
             ""
         }

@@ -311,7 +311,6 @@ fn notes(report: &Report) -> Vec<Note> {
     });
     let of_cases = notes::grouped_notes(report)
         .into_iter()
-        .filter(|(note, _)| !findings::is_finding(note))
         .map(|(note, cases)| {
             let named = if cases.len() == report.cases.len() {
                 0

@@ -19,7 +19,7 @@ use crate::objectives::{limit_text, subject_mark};
 use crate::{ReportError, headline};
 use llmscen_core::check::{Ruling, Verdict};
 use llmscen_core::metric::Metric;
-use llmscen_core::report::{CaseReport, Report, RunVerdict};
+use llmscen_core::report::{CaseReport, InvalidReason, Report, RunVerdict};
 use quick_junit::{NonSuccessKind, Report as Document, TestCase, TestCaseStatus, TestSuite};
 use std::time::Duration;
 
@@ -184,7 +184,9 @@ fn verdict_status(
         (Ruling::Pass, _) => TestCaseStatus::success(),
         (Ruling::Fail, _) => failed_status(NonSuccessKind::Failure, "fail", &message),
         (Ruling::Invalid, _) => {
-            let why = [&[message][..], &case.audit.reasons].concat().join("; ");
+            let reasons = case.audit.reasons.iter().map(InvalidReason::text);
+            let all: Vec<&str> = std::iter::once(message.as_str()).chain(reasons).collect();
+            let why = all.join("; ");
             failed_status(NonSuccessKind::Error, "invalid", &why)
         }
         (Ruling::Inconclusive, how) => inconclusive_status(how, &message),
@@ -278,6 +280,7 @@ mod tests {
     use super::*;
     use crate::fixture::{failing, no_data, report_of, sweep};
     use llmscen_core::check::{Op, RequestLimit, RequestSet, Subject};
+    use llmscen_core::report::Cause;
     use llmscen_core::report::TokenSource;
 
     #[test]
@@ -301,7 +304,8 @@ mod tests {
     fn an_invalid_verdict_has_the_reasons_of_the_audit() {
         let mut case = failing();
         case.verdicts[0].ruling = Ruling::Invalid;
-        case.audit.reasons = vec!["a worker thread was busy 99 % of the time".into()];
+        case.audit.reasons =
+            vec![Cause::LoadGenerator.reason("a worker thread was busy 99 % of the time")];
         let text = junit(
             &report_of(vec![case], RunVerdict::Invalid, 4),
             Inconclusive::Failure,

@@ -197,10 +197,7 @@ fn page(report: &Report, charts: &[Chart]) -> Page {
         shard_line: shards::shard_line(report).as_deref().map(prose),
         omitted_shards: shards::omitted_shards(report),
         environment: environment(report).markdown(),
-        notes: notes::markdown_notes(report)
-            .into_iter()
-            .filter(|note| !findings::is_finding(note))
-            .collect(),
+        notes: notes::markdown_notes(report),
     }
 }
 

@@ -14,7 +14,13 @@ pub fn notes(case: &CaseReport) -> Vec<String> {
     let mut lines = case.notes.clone();
     lines.extend(silent_endpoints(case));
     lines.extend(correlation_sentence(case));
-    lines.extend(case.telemetry.notes.iter().cloned());
+    lines.extend(notes_besides_findings(case));
+    lines
+}
+
+/// The notes that are neither of the case itself nor findings.
+fn notes_besides_findings(case: &CaseReport) -> Vec<String> {
+    let mut lines = case.telemetry.notes.clone();
     lines.extend(telemetry::remarks(case));
     if case.counts.ok == 0 {
         lines.push("No request succeeded, so most metrics are missing.".to_owned());
@@ -52,11 +58,16 @@ pub(crate) fn silent_endpoints(case: &CaseReport) -> impl Iterator<Item = String
     case.endpoints.iter().filter(is_silent).map(line)
 }
 
-/// The notes of all cases, each once with the ids of its cases.
+/// The notes of all cases that are no findings, each once with the ids of its cases.
 pub fn grouped_notes(report: &Report) -> Vec<(String, Vec<&str>)> {
     let mut notes_by_text: Vec<(String, Vec<&str>)> = Vec::new();
     for case in &report.cases {
-        for note in notes(case) {
+        for note in case
+            .notes
+            .iter()
+            .cloned()
+            .chain(notes_besides_findings(case))
+        {
             match notes_by_text.iter_mut().find(|(text, _)| *text == note) {
                 Some((_, cases)) => cases.push(&case.id),
                 None => notes_by_text.push((note, vec![&case.id])),

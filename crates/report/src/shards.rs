@@ -124,6 +124,7 @@ pub fn shard_line(report: &Report) -> Option<String> {
 mod tests {
     use super::*;
     use crate::fixture::{report_of, sweep};
+    use llmscen_core::report::Cause;
 
     fn shard(index: u32) -> ShardRecord {
         ShardRecord {
@@ -161,7 +162,9 @@ mod tests {
     #[test]
     fn few_shards_are_all_shown() {
         let report = report(8, |shard| {
-            shard.reasons.push("shard 3 (host-3): late".into())
+            shard
+                .reasons
+                .push(Cause::LoadGenerator.reason("shard 3 (host-3): late"))
         });
         assert_eq!(
             shard_line(&report).unwrap(),

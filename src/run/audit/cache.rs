@@ -6,7 +6,7 @@ use llmscen_core::dataset::{DatasetSpec, ShapeMode, Source};
 use llmscen_core::manifest::Part;
 use llmscen_core::metric::Metric;
 use llmscen_core::plan::{AuditLimits, Case};
-use llmscen_core::report::{ANSWERS_CACHED, CACHED};
+use llmscen_core::report::{Cause, InvalidReason};
 use llmscen_core::signal::Signal;
 use llmscen_report::format::{millis, percent};
 
@@ -147,7 +147,7 @@ fn is_unique(data: &DatasetSpec, repeats: bool) -> bool {
 }
 
 /// Why a case measured the cache of the server, if it did.
-pub(crate) fn reason(cached: Cached, limit: f64, case: &Case, seed: u64) -> Option<String> {
+pub(crate) fn reason(cached: Cached, limit: f64, case: &Case, seed: u64) -> Option<InvalidReason> {
     let share = cached.unique.filter(|share| *share > limit)?;
     let data = case
         .mix
@@ -167,12 +167,12 @@ pub(crate) fn reason(cached: Cached, limit: f64, case: &Case, seed: u64) -> Opti
             "Set `seed: run`, restart the server, or set `cache_bust: true`",
         ),
     };
-    Some(format!(
-        "{CACHED}{} of the prompt tokens were cached (limit {}, `audit.cache`), although no two \
+    Some(Cause::PrefixCache.reason(format_args!(
+        "{} of the prompt tokens were cached (limit {}, `audit.cache`), although no two \
          prompts of this run are equal. The prompts of {seed} were sent in an earlier run. {remedy}",
         percent(share),
         percent(limit)
-    ))
+    )))
 }
 
 /// Why the latencies of a case are those of a cache of whole answers, if they are.
@@ -180,7 +180,7 @@ pub(crate) fn repeated_reason(
     case: &Case,
     sample: &Sample,
     limits: &AuditLimits,
-) -> Option<String> {
+) -> Option<InvalidReason> {
     let has_unique_prompts = match case.mix.as_slice() {
         [] => case.dataset.cache_bust,
         entries => entries.iter().all(|entry| entry.dataset.cache_bust),
@@ -195,13 +195,13 @@ pub(crate) fn repeated_reason(
         first_ms,
         repeated_ms,
     } = repeated;
-    Some(format!(
-        "{ANSWERS_CACHED}{faster} of {pairs} prompts took at most half of the time when they were \
+    Some(Cause::AnswerCache.reason(format_args!(
+        "{faster} of {pairs} prompts took at most half of the time when they were \
          sent again (median {} instead of {}). Set `dataset.cache_bust: true`, or `audit.repeats: \
          wanted` if the cache is a part of what you measure",
         millis(repeated_ms),
         millis(first_ms)
-    ))
+    )))
 }
 
 #[cfg(test)]
@@ -286,7 +286,7 @@ mod tests {
         assert_eq!([reason(None), reason(Some(0.01))], [None, None]);
         let text = reason(Some(0.928)).unwrap();
         assert!(
-            text.starts_with(CACHED) && text.contains("92.8% of the prompt tokens"),
+            text.cause == Cause::PrefixCache && text.text().contains("92.8% of the prompt tokens"),
             "{text}"
         );
         assert!(
@@ -297,7 +297,7 @@ mod tests {
                 "`cache_bust: true`"
             ]
             .iter()
-            .all(|part| text.contains(part)),
+            .all(|part| text.text().contains(part)),
             "{text}"
         );
     }

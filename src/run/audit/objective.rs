@@ -3,7 +3,7 @@
 use crate::run::audit::Findings;
 use llmscen_core::check::{Check, Confidence, Op, Ruling, Subject, Verdict};
 use llmscen_core::metric::{Sensitivity, Stat};
-use llmscen_core::report::ObjectiveAudit;
+use llmscen_core::report::{Cause, InvalidReason, ObjectiveAudit};
 use llmscen_report::format::{against, millis};
 
 /// The sensitivity of an objective's subject, and whether low values of it are good.
@@ -85,7 +85,7 @@ pub(crate) fn audit_verdict(
     let ends = readings.ends;
     let flipped = ends.as_ref().and_then(|ends| flip(&measured, ends));
     if flipped.is_some() && findings.own_failures {
-        let more: Vec<String> = findings
+        let more: Vec<InvalidReason> = findings
             .not_offered
             .iter()
             .filter(|why| !reasons.contains(why))
@@ -117,8 +117,8 @@ pub(crate) fn audit_verdict(
     let note = audit
         .reasons
         .iter()
-        .chain(cause)
-        .cloned()
+        .map(InvalidReason::text)
+        .chain(cause.map(String::as_str))
         .collect::<Vec<_>>()
         .join("; ");
     (
@@ -133,7 +133,7 @@ pub(crate) fn audit_verdict(
 }
 
 /// The violated conditions of the claim.
-fn conditions(measured: &Verdict, readings: &Readings, findings: &Findings) -> Vec<String> {
+fn conditions(measured: &Verdict, readings: &Readings, findings: &Findings) -> Vec<InvalidReason> {
     let check = &measured.check;
     let (sensitivity, low_is_good) = sensitivity(check);
     let Some(claim) =
@@ -209,7 +209,7 @@ fn is_ordered(check: &Check) -> bool {
 }
 
 /// A service latency excludes the time before the actual send: with long send delays, a queue may not be visible.
-fn hidden_queue(check: &Check, findings: &Findings) -> Option<String> {
+fn hidden_queue(check: &Check, findings: &Findings) -> Option<InvalidReason> {
     let (delay, shard) = findings.delay_p99.as_ref()?;
     let limit = millis(check.limit / 10.0);
     let name = shard
@@ -217,15 +217,15 @@ fn hidden_queue(check: &Check, findings: &Findings) -> Option<String> {
         .map(|name| format!("{name}: "))
         .collect::<String>();
     (*delay > check.limit / 10.0).then(|| {
-        format!(
+        Cause::LoadGenerator.reason(format_args!(
             "{name}send delay p99 was {}, over a tenth of the limit ({limit}): waiting may hide before the send",
             millis(*delay)
-        )
+        ))
     })
 }
 
 /// The end with a different verdict.
-fn flip(measured: &Verdict, [slow, fast]: &[Verdict; 2]) -> Option<String> {
+fn flip(measured: &Verdict, [slow, fast]: &[Verdict; 2]) -> Option<InvalidReason> {
     if sensitivity(&measured.check).0 == Sensitivity::Fixed || measured.ruling == Ruling::Invalid {
         return None;
     }
@@ -257,11 +257,11 @@ fn flip(measured: &Verdict, [slow, fast]: &[Verdict; 2]) -> Option<String> {
             bound.unwrap_or_default()
         )
     };
-    Some(format!(
+    Some(Cause::LoadGenerator.reason(format_args!(
         "{} as measured, {} {how}",
         describe(measured),
         describe(other)
-    ))
+    )))
 }
 
 #[cfg(test)]

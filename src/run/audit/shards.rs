@@ -7,7 +7,7 @@ use llmscen_core::load::{Arrival, Shape};
 use llmscen_core::manifest::{Part, ShardPart, Vitals, WorkerStalls};
 use llmscen_core::metric::Metric;
 use llmscen_core::plan::{AuditLimits, Case};
-use llmscen_core::report::{OFF_PLAN, ShardRecord};
+use llmscen_core::report::{Cause, InvalidReason, ShardRecord};
 use llmscen_core::stats::comparison::{holm, kruskal_wallis};
 use llmscen_core::stats::quantile::{self, Method, quantile, sort};
 use llmscen_core::units::Unit;
@@ -27,14 +27,14 @@ pub(crate) struct ShardAudit {
     /// One record per shard, by number.
     pub records: Vec<ShardRecord>,
     /// Why every verdict of the case is invalid.
-    pub invalidating: Vec<String>,
+    pub invalidating: Vec<InvalidReason>,
     /// Requests that a shard had no file or port for.
-    pub without_file: Vec<String>,
+    pub without_file: Vec<InvalidReason>,
     /// The shard with the highest send delay p99 above `audit.lag_p99`.
     pub delayed: Option<DelayedShard>,
     /// The shard with the most stalled worker thread, and the one with the busiest.
-    pub stalled: Option<String>,
-    pub busy: Option<String>,
+    pub stalled: Option<InvalidReason>,
+    pub busy: Option<InvalidReason>,
     /// Notes on the clocks and on arrivals that were held.
     pub notes: Vec<String>,
     /// p-value of the test whether the TTFT depends on the shard.
@@ -49,18 +49,18 @@ pub(crate) struct DelayedShard {
     /// Its send delay p99 in milliseconds.
     pub p99_ms: f64,
     /// Why it is noted; None if its delays are a small part of the latencies.
-    pub reason: Option<String>,
+    pub reason: Option<InvalidReason>,
 }
 
 /// What the load generator of one shard did, by the verdicts that it affects.
 #[derive(Default)]
 struct ShardFindings {
-    invalidating: Vec<String>,
-    without_file: Option<String>,
+    invalidating: Vec<InvalidReason>,
+    without_file: Option<InvalidReason>,
     delayed: Option<DelayedShard>,
     /// With the share of the time.
-    stalled: Option<(f64, String)>,
-    busy: Option<(f64, String)>,
+    stalled: Option<(f64, InvalidReason)>,
+    busy: Option<(f64, InvalidReason)>,
 }
 
 /// Audits the shards of a case; empty for a run of one process.
@@ -99,7 +99,7 @@ pub(crate) fn audit_shards(
             records.len()
         )
     });
-    let worst = |finding: fn(&ShardFindings) -> &Option<(f64, String)>| {
+    let worst = |finding: fn(&ShardFindings) -> &Option<(f64, InvalidReason)>| {
         let found = of_shards
             .iter()
             .filter_map(|of_shard| finding(of_shard).as_ref());
@@ -116,7 +116,7 @@ pub(crate) fn audit_shards(
     let invalidating = of_shards.into_iter().flat_map(|own| own.invalidating);
     let invalidating = invalidating
         .chain(split_limit(case, sample, records.len()))
-        .chain(skew_reason)
+        .chain(skew_reason.map(|why| Cause::LoadGenerator.reason(why)))
         .collect();
     let ttfts: Vec<Vec<f64>> = samples.values().map(|own| own.ttft_ms.clone()).collect();
     ShardAudit {
@@ -185,7 +185,8 @@ fn record_of(
             .into_iter()
             .chain(known_skew(&name, rounds, limits))
             .collect(),
-        without_file: without_file(sample.without_file).map(|why| format!("{name}: {why}")),
+        without_file: without_file(sample.without_file)
+            .map(|why| why.cause.reason(format_args!("{name}: {why}"))),
         delayed: delay.map(|p99_ms| DelayedShard {
             reason: delays_behind(&record, &delays, limits, median),
             name: name.clone(),
@@ -211,22 +212,22 @@ fn record_of(
 }
 
 /// Rounds that a shard did not run as planned.
-fn deviations(name: &str, rounds: &[&ShardPart]) -> Vec<String> {
+fn deviations(name: &str, rounds: &[&ShardPart]) -> Vec<InvalidReason> {
     let mut reasons = Vec::new();
     for shard in rounds {
         if let Some(why) = &shard.lost {
-            reasons.push(format!("{OFF_PLAN}{why}"));
+            reasons.push(Cause::OffPlan.reason(why));
         }
         if shard.late {
-            reasons.push(format!(
-                "{OFF_PLAN}{name}: it read the start time too late to open its connections, and sent nothing"
-            ));
+            reasons.push(Cause::OffPlan.reason(format_args!(
+                "{name}: it read the start time too late to open its connections, and sent nothing"
+            )));
         }
         if let Some(step) = shard.clock_step_ns {
             let step = millis(step as f64 / 1e6);
-            reasons.push(format!(
-                "{OFF_PLAN}{name}: its clock stepped by {step} during the round; check its time synchronization"
-            ));
+            reasons.push(Cause::OffPlan.reason(format_args!(
+                "{name}: its clock stepped by {step} during the round; check its time synchronization"
+            )));
         }
     }
     reasons.dedup();
@@ -234,7 +235,7 @@ fn deviations(name: &str, rounds: &[&ShardPart]) -> Vec<String> {
 }
 
 /// A clock that is certainly further off than `audit.skew` in some round.
-fn known_skew(name: &str, rounds: &[&ShardPart], limits: &AuditLimits) -> Option<String> {
+fn known_skew(name: &str, rounds: &[&ShardPart], limits: &AuditLimits) -> Option<InvalidReason> {
     let limit = limits.skew?.millis();
     let certain = |shard: &&&ShardPart| {
         shard
@@ -244,12 +245,12 @@ fn known_skew(name: &str, rounds: &[&ShardPart], limits: &AuditLimits) -> Option
     };
     let worst = rounds.iter().max_by_key(certain)?;
     (certain(&worst) as f64 / 1e6 > limit).then(|| {
-        format!(
+        Cause::LoadGenerator.reason(format_args!(
             "{name}: its clock is off by {} ± {} (limit {}, `audit.skew`)",
             millis(worst.offset_ns as f64 / 1e6),
             millis(worst.bound_ns as f64 / 1e6),
             millis(limit)
-        )
+        ))
     })
 }
 
@@ -259,7 +260,7 @@ fn delays_behind(
     sorted: &[f64],
     limits: &AuditLimits,
     median: Option<f64>,
-) -> Option<String> {
+) -> Option<InvalidReason> {
     let count = decisive_late_count(sorted.len() as u64)?;
     let decisive = *sorted.get(sorted.len().checked_sub(count as usize)?)?;
     let of_median = median.map_or(0.0, |median| MIN_DELAY_SHARE * median);
@@ -270,12 +271,12 @@ fn delays_behind(
         (accepted, "`audit.lag_p99`")
     };
     let p99 = record.send_delay_ms_p99.filter(|_| decisive > limit)?;
-    Some(format!(
+    Some(Cause::LoadGenerator.reason(format_args!(
         "{}: send delay p99 is {} (limit {}, {source})",
         record.name(),
         against(Some(p99), limit, Unit::Millis),
         against(Some(limit), limit, Unit::Millis)
-    ))
+    )))
 }
 
 /// The share of the time for which a worker thread was stalled, if it is too large.
@@ -283,7 +284,7 @@ fn stalled_worker(
     name: &str,
     rounds: &[&ShardPart],
     limits: &AuditLimits,
-) -> Option<(f64, String)> {
+) -> Option<(f64, InvalidReason)> {
     let is_long = |worker: &&WorkerStalls| {
         let mut lengths = worker
             .longest
@@ -303,22 +304,22 @@ fn stalled_worker(
     let [share, limit] = of_limit(shut, limits.stalled);
     Some((
         shut,
-        format!(
+        Cause::LoadGenerator.reason(format_args!(
             "{name}: one worker thread was stalled for {share} of the time (limit {limit}, `audit.stalled`)"
-        ),
+        )),
     ))
 }
 
 /// The share of a CPU core that a worker thread used, if it is too large.
-fn busy_worker(record: &ShardRecord, limits: &AuditLimits) -> Option<(f64, String)> {
+fn busy_worker(record: &ShardRecord, limits: &AuditLimits) -> Option<(f64, InvalidReason)> {
     let used = record.cpu_share.filter(|share| *share > limits.cpu)?;
     let [share, limit] = of_limit(used, limits.cpu);
     let name = record.name();
     Some((
         used,
-        format!(
+        Cause::LoadGenerator.reason(format_args!(
             "{name}: one worker thread used {share} of a CPU core (limit {limit}, `audit.cpu`)"
-        ),
+        )),
     ))
 }
 
@@ -327,7 +328,7 @@ fn of_limit(share: f64, limit: f64) -> [String; 2] {
 }
 
 /// A limit that is split drops more than one limit for all would.
-fn split_limit(case: &Case, sample: &Sample, shards: usize) -> Option<String> {
+fn split_limit(case: &Case, sample: &Sample, shards: usize) -> Option<InvalidReason> {
     let dropped = sample.counts.dropped;
     let split =
         shards > 1 && case.load.max_in_flight.is_some() && !case.load.holds() && dropped > 0;
@@ -337,10 +338,10 @@ fn split_limit(case: &Case, sample: &Sample, shards: usize) -> Option<String> {
         "arrivals were"
     };
     split.then(|| {
-        format!(
-            "{OFF_PLAN}{dropped} {arrivals} dropped at `load.max_in_flight`, which is split over \
+        Cause::OffPlan.reason(format_args!(
+            "{dropped} {arrivals} dropped at `load.max_in_flight`, which is split over \
             {shards} shards; raise it"
-        )
+        ))
     })
 }
 

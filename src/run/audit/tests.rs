@@ -292,7 +292,7 @@ fn dropped_arrivals_are_no_delay_of_the_load_generator() {
     let reason = |sample: &Sample| found(&[&part(&[], 0.0, 0.0)], sample).reasons.concat();
     let known = "achieved 60% of the offered rate (limit 98%, `audit.achieved`); 80 of 200 arrivals were dropped at \
                  `load.max_in_flight`";
-    assert_eq!(reason(&full), format!("{OFF_PLAN}{known}"));
+    assert_eq!(reason(&full), Cause::OffPlan.reason(known).text());
     full.counts.dropped = 40;
     assert!(
         reason(&full).starts_with("achieved 60% of the offered rate"),
@@ -387,10 +387,12 @@ fn requests_without_a_file_and_timeouts_in_stalls_are_the_load_generators() {
         BTreeMap::from([(FailureKind::ToolStall, 2), (FailureKind::TimeoutRead, 1)]);
     let reasons = found(&[&part(&[], 0.0, 0.0)], &short).reasons;
     assert!(
-        reasons[0].starts_with("3 requests failed: this process may open no more files")
-            && reasons[0].contains("ulimit -n")
+        reasons[0]
+            .text()
+            .starts_with("3 requests failed: this process may open no more files")
+            && reasons[0].text().contains("ulimit -n")
     );
-    assert!(reasons[1].starts_with(
+    assert!(reasons[1].text().starts_with(
         "2 requests reached a timeout while the load generator stalled repeatedly (`tool_stall`);"
     ));
     assert_eq!(reasons.len(), 2);
@@ -458,7 +460,7 @@ fn a_stored_run_without_a_list_of_stalls_keeps_its_rule() {
     let starts: Vec<String> = found_of(&[&busy], &sample(&[6.0]), &limits)
         .reasons
         .iter()
-        .map(|why| why[..12].to_owned())
+        .map(|why| why.text()[..12].to_owned())
         .collect();
     assert_eq!(starts, ["send delay w", "event loop s", "one worker t"]);
     let of = |sure| {

@@ -10,7 +10,7 @@ use llmscen_core::check::{Check, Confidence, NoData, Op, RequestSet, Subject};
 use llmscen_core::label::Labels;
 use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::plan::{Case, Plan};
-use llmscen_core::report::{Report, RunVerdict};
+use llmscen_core::report::{InvalidReason, Report, RunVerdict};
 use llmscen_core::sample::SummaryStatistics;
 use llmscen_scenario::{BaselineText, Input};
 use std::collections::BTreeMap;
@@ -149,7 +149,11 @@ fn objection(plan: &Plan, report: &Report) -> Option<String> {
         return Some("the run failed".into());
     }
     let invalid = report.cases.iter().find(|case| !case.audit.valid)?;
-    let why = invalid.audit.reasons.first().map_or("", String::as_str);
+    let why = invalid
+        .audit
+        .reasons
+        .first()
+        .map_or("", InvalidReason::text);
     Some(format!(
         "the measurement of `{}` is invalid: {why}",
         invalid.id

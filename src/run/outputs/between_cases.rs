@@ -6,7 +6,7 @@ use llmscen_core::check::relative::Relative;
 use llmscen_core::check::{Check, Ruling};
 use llmscen_core::manifest::{Manifest, Part};
 use llmscen_core::plan::{Case, Plan};
-use llmscen_core::report::CaseReport;
+use llmscen_core::report::{CaseReport, InvalidReason};
 use std::borrow::Cow;
 
 /// The samples of a case.
@@ -109,7 +109,12 @@ pub(crate) fn reject_by_other_cases(cases: &mut [CaseReport]) {
         .iter()
         .filter(|case| !case.audit.valid)
         .map(|case| {
-            let why = case.audit.reasons.first().cloned().unwrap_or_default();
+            let why = case
+                .audit
+                .reasons
+                .first()
+                .map(InvalidReason::to_string)
+                .unwrap_or_default();
             (case.id.clone(), why)
         })
         .collect();

@@ -14,7 +14,7 @@ use llmscen_core::manifest::{Manifest, Part};
 use llmscen_core::plan::{Case, Plan, StageSlice};
 use llmscen_core::report::ChartData;
 use llmscen_core::report::{
-    Audit, CaseReport, DatasetEnd, Discarded, OFF_PLAN, Report, RunVerdict, Timelines,
+    Audit, CaseReport, Cause, DatasetEnd, Discarded, InvalidReason, Report, RunVerdict, Timelines,
 };
 use llmscen_core::search::SearchReport;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -248,7 +248,7 @@ pub(crate) fn judge_case(
     plan: &Plan,
     table: &Table,
     facts: &CaseFacts<'_>,
-    inherited: &[String],
+    inherited: &[InvalidReason],
 ) -> Result<Judged, TableError> {
     let parts: Vec<&Part> = facts.parts.iter().collect();
     let sample = llmscen_analysis::sample_case(table, facts)?;
@@ -307,7 +307,7 @@ pub(crate) fn judge_sample(
     table: &Table,
     facts: &CaseFacts<'_>,
     (sample, rounds): (&Sample, u32),
-    inherited: &[String],
+    inherited: &[InvalidReason],
 ) -> Result<(Audit, Vec<Verdict>, ShardAudit), TableError> {
     let shards = shards_of_case(plan, table, facts, sample);
     let parts: Vec<&Part> = facts.parts.iter().collect();
@@ -321,8 +321,9 @@ pub(crate) fn judge_sample(
         shards: &shards,
     };
     let (mut audit, mut findings) = audited.examine();
-    let is_new = |reason: &&String| reason.starts_with(OFF_PLAN) && !audit.reasons.contains(reason);
-    let off_plan: Vec<String> = inherited.iter().filter(is_new).cloned().collect();
+    let is_new =
+        |reason: &&InvalidReason| reason.cause == Cause::OffPlan && !audit.reasons.contains(reason);
+    let off_plan: Vec<InvalidReason> = inherited.iter().filter(is_new).cloned().collect();
     findings.invalidating.extend(off_plan.iter().cloned());
     audit.reasons.extend(off_plan);
     audit.valid = audit.reasons.is_empty();
@@ -350,7 +351,7 @@ fn summarize_case(
     plan: &Plan,
     table: &Table,
     facts: &CaseFacts<'_>,
-    inherited: &[String],
+    inherited: &[InvalidReason],
 ) -> Result<CaseReport, TableError> {
     let case = facts.case;
     let parts: Vec<&Part> = facts.parts.iter().collect();
@@ -599,7 +600,7 @@ fn reject(report: &mut CaseReport, why: &str) {
     report
         .audit
         .reasons
-        .retain(|reason| !reason.starts_with(OFF_PLAN));
+        .retain(|reason| reason.cause != Cause::OffPlan);
     report.audit.valid = report.audit.reasons.is_empty();
 }
 

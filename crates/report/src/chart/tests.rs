@@ -1,5 +1,6 @@
 use super::*;
 use crate::fixture::{failing, grid, no_data, observed, report_of, searched, sweep};
+use llmscen_core::report::Cause;
 
 fn names(report: &Report) -> Vec<&'static str> {
     figures(report).iter().map(|figure| figure.name).collect()
@@ -188,7 +189,7 @@ fn gallery() {
     invalid.verdict = llmscen_core::report::RunVerdict::Invalid;
     for case in &mut invalid.cases[..2] {
         case.audit.valid = false;
-        case.audit.reasons = vec!["event-loop stall".to_owned()];
+        case.audit.reasons = vec![Cause::LoadGenerator.reason("event-loop stall")];
     }
     reports.extend(
         [

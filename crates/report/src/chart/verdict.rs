@@ -8,9 +8,7 @@ use crate::format::{counted, millis};
 use crate::headline;
 use llmscen_core::check::{Op, Ruling, Subject};
 use llmscen_core::metric::{Metric, Stat};
-use llmscen_core::report::{
-    ANSWERS_CACHED, CACHED, CaseReport, IDLE, OFF_PLAN, Report, RunVerdict, Series,
-};
+use llmscen_core::report::{CaseReport, Cause, Report, RunVerdict, Series};
 use plotters::style::RGBColor;
 
 /// A label in the upper right corner of every chart of a report.
@@ -49,12 +47,14 @@ fn invalid_reason(report: &Report) -> Option<String> {
         .filter(|case| case.is_invalid())
         .collect();
     let first = invalid.first()?;
-    let why = match first.audit.reasons.first() {
-        Some(why) if why.starts_with(OFF_PLAN) => "the run deviated from its plan",
-        Some(why) if why.starts_with(CACHED) => "the server used its prefix cache",
-        Some(why) if why.starts_with(ANSWERS_CACHED) => "answers came from a cache",
-        Some(why) if why.starts_with(IDLE) => "a part of the server was idle",
-        _ => "the load generator may have caused it",
+    let why = match first.audit.reasons.first().map(|why| why.cause) {
+        Some(Cause::OffPlan) => "the run deviated from its plan",
+        Some(Cause::PrefixCache) => "the server used its prefix cache",
+        Some(Cause::AnswerCache) => "answers came from a cache",
+        Some(Cause::IdleServer) => "a part of the server was idle",
+        Some(Cause::NoFiles | Cause::LoadGenerator) | None => {
+            "the load generator may have caused it"
+        }
     };
     let all = report.cases.len();
     Some(if all == 1 {
@@ -191,11 +191,12 @@ mod tests {
     use super::*;
     use crate::chart::{figures, over_load};
     use crate::fixture::{report_of, sweep};
+    use llmscen_core::report::InvalidReason;
 
-    fn invalidated(mut report: Report, index: usize, reason: &str) -> Report {
+    fn invalidated(mut report: Report, index: usize, reason: InvalidReason) -> Report {
         report.verdict = RunVerdict::Invalid;
         report.cases[index].audit.valid = false;
-        report.cases[index].audit.reasons = vec![reason.to_owned()];
+        report.cases[index].audit.reasons = vec![reason];
         report.cases[index]
             .verdicts
             .iter_mut()
@@ -206,17 +207,21 @@ mod tests {
     #[test]
     fn the_ribbon_has_the_verdict_and_its_reason() {
         let text = |report: &Report| ribbon(report).map(|ribbon| ribbon.text);
-        let bottleneck = invalidated(sweep(6), 5, "event-loop stall p99 38 ms is over 5 ms");
+        let bottleneck = invalidated(
+            sweep(6),
+            5,
+            Cause::LoadGenerator.reason("event-loop stall p99 38 ms is over 5 ms"),
+        );
         assert_eq!(
             text(&bottleneck).unwrap(),
             "INVALID: the load generator may have caused it (1 of 6 cases)"
         );
-        let off_plan = invalidated(sweep(1), 0, &format!("{OFF_PLAN}x"));
+        let off_plan = invalidated(sweep(1), 0, Cause::OffPlan.reason("x"));
         assert_eq!(
             text(&off_plan).unwrap(),
             "INVALID: the run deviated from its plan"
         );
-        let cached = invalidated(sweep(1), 0, &format!("{CACHED}x"));
+        let cached = invalidated(sweep(1), 0, Cause::PrefixCache.reason("x"));
         assert_eq!(
             text(&cached).unwrap(),
             "INVALID: the server used its prefix cache"
@@ -239,7 +244,7 @@ mod tests {
 
     #[test]
     fn every_chart_of_a_report_that_did_not_pass_has_the_ribbon() {
-        let report = invalidated(sweep(2), 0, "event-loop stall");
+        let report = invalidated(sweep(2), 0, Cause::LoadGenerator.reason("event-loop stall"));
         let ribbon = ribbon(&report);
         for figure in figures(&report) {
             let drawn = crate::chart::draw::svg(&figure, ribbon.as_ref()).unwrap();
@@ -253,7 +258,11 @@ mod tests {
 
     #[test]
     fn invalid_cases_are_hollow_and_failed_ones_are_ringed() {
-        let report = invalidated(sweep(12), 0, "event-loop stall");
+        let report = invalidated(
+            sweep(12),
+            0,
+            Cause::LoadGenerator.reason("event-loop stall"),
+        );
         let failed: Vec<f64> = report
             .cases
             .iter()

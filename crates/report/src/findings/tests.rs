@@ -1,5 +1,6 @@
 use super::*;
 use crate::fixture::{case, failing, report_of, sweep};
+use llmscen_core::report::Cause;
 use llmscen_core::report::{GroupReport, RunVerdict};
 use llmscen_core::telemetry::SignalStat;
 
@@ -142,7 +143,13 @@ fn an_endpoint_that_answered_nothing_is_found_and_noted_once() {
     ];
     let line = "Endpoint `b:80` answered none of its 20 requests successfully.";
     assert_eq!(of_cases(vec![partly.clone()]), [line]);
-    assert!(notes::notes(&partly).contains(&line.to_owned()) && is_finding(line));
+    assert!(notes::notes(&partly).contains(&line.to_owned()));
+    let report = report_of(vec![partly.clone()], RunVerdict::Pass, 0);
+    let mut grouped = notes::grouped_notes(&report).into_iter();
+    assert!(
+        grouped.all(|(note, _)| note != line),
+        "a finding is no note"
+    );
     partly.counts.ok = 0;
     assert_eq!(notes::silent_endpoints(&partly).count(), 0);
 }
@@ -210,7 +217,7 @@ fn invalid_and_inconclusive_objectives_are_one_line_each() {
     let mut report = sweep(2);
     report.cases[0].verdicts[0].ruling = Ruling::Invalid;
     report.cases[0].audit.reasons =
-        vec!["one worker thread was stalled for 9% of the time.".to_owned()];
+        vec![Cause::LoadGenerator.reason("one worker thread was stalled for 9% of the time.")];
     assert_eq!(
         texts(&report),
         [

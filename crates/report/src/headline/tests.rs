@@ -2,6 +2,7 @@ use super::*;
 use crate::fixture::{case, failing, no_data, report_of, sweep};
 use llmscen_core::label::{Labels, STAGE, Scalar};
 use llmscen_core::manifest::{FailedCase, Part};
+use llmscen_core::report::Cause;
 use llmscen_core::report::DatasetEnd;
 
 #[test]
@@ -93,7 +94,7 @@ fn a_request_of_a_stage_is_not_counted_twice() {
 #[test]
 fn a_deviation_from_the_plan_is_not_blamed_on_the_load_generator() {
     let mut cut = no_data();
-    cut.audit.reasons = vec![format!("{OFF_PLAN}interrupted")];
+    cut.audit.reasons = vec![Cause::OffPlan.reason("interrupted")];
     let line = reason(&report_of(vec![cut], RunVerdict::Invalid, 4));
     assert_eq!(
         line,
@@ -114,7 +115,7 @@ fn a_verdict_that_could_have_flipped_is_named_with_its_reason() {
         slow: None,
         fast: None,
         observed: none,
-        reasons: vec!["y".into()],
+        reasons: vec![Cause::LoadGenerator.reason("y")],
     };
     case.audit.objectives = vec![audit];
     (case.verdicts[0].ruling, case.verdicts[0].note) =
@@ -123,10 +124,10 @@ fn a_verdict_that_could_have_flipped_is_named_with_its_reason() {
         < 500ms` in `concurrency=1`: a worker thread was stalled. Run llmscen on an idle \
         machine or with more CPU cores, or lower the load.";
     assert_eq!(reason(&report), known);
-    report.cases[0].audit.reasons = vec![format!("{CACHED}93% of the prompt tokens")];
+    report.cases[0].audit.reasons = vec![Cause::PrefixCache.reason("93% of the prompt tokens")];
     let known = "1 of 1 case measured the server's prefix cache. `concurrency=1`: 93% of the prompt tokens.";
     assert_eq!(reason(&report), known);
-    report.cases[0].audit.reasons = vec![format!("{IDLE}1 of the 2 workers")];
+    report.cases[0].audit.reasons = vec![Cause::IdleServer.reason("1 of the 2 workers")];
     let known =
         "1 of 1 case did not measure all of the server. `concurrency=1`: 1 of the 2 workers.";
     assert_eq!(reason(&report), known);

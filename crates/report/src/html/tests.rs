@@ -3,6 +3,7 @@ use crate::fixture;
 use crate::fixture::{failing, grid, no_data, report_of, searched, sweep};
 use llmscen_core::metric::Metric;
 use llmscen_core::outcome::FailureKind;
+use llmscen_core::report::Cause;
 use llmscen_core::report::{CaseReport, FailureExample, GroupReport, RunVerdict};
 use llmscen_core::report::{ChartData, HeatMap, QuantileBand, TimelineBar};
 
@@ -95,7 +96,7 @@ fn report_with_markup() -> Report {
     }];
     case.endpoints = case.groups.clone();
     case.verdicts[0].check.expr = ATTACK.into();
-    case.audit.reasons.push(ATTACK.into());
+    case.audit.reasons.push(Cause::LoadGenerator.reason(ATTACK));
     let mut report = report_of(vec![case], RunVerdict::Fail, 1);
     report.description = Some(ATTACK.into());
     report.manifest.name = ATTACK.into();

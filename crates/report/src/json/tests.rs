@@ -3,6 +3,7 @@ use crate::fixture::{failing, grid, no_data, observed, report_of, searched, swee
 use llmscen_core::check::relative::Relative;
 use llmscen_core::check::relative::{ReferenceKind, ReferenceValue};
 use llmscen_core::early_stop::{Aborted, Saturated};
+use llmscen_core::report::Cause;
 use llmscen_core::report::ShardRecord;
 use llmscen_core::signal::Signal;
 use llmscen_core::units::Unit;
@@ -47,7 +48,7 @@ fn a_case_of_several_shards_has_their_records() {
         host: "host-b".into(),
         requests: 60,
         offset_source: "kernel".into(),
-        reasons: vec!["shard 1 (host-b): late".into()],
+        reasons: vec![Cause::LoadGenerator.reason("shard 1 (host-b): late")],
         ..ShardRecord::default()
     };
     report.cases[0].shards = vec![ShardRecord::default(), shard];

@@ -1,6 +1,7 @@
 use super::*;
 use crate::fixture::{failing, no_data, report_of, sweep};
 use llmscen_core::manifest::Part;
+use llmscen_core::report::Cause;
 use llmscen_core::report::RunVerdict;
 
 #[test]
@@ -116,7 +117,7 @@ fn hostile_text_does_not_break_tables() {
     report.cases[0].id = "a|b\n`c`<script>".into();
     report.cases[0].load = "x | y\n\n# z".into();
     report.cases[0].verdicts[0].note = Some("|\n<b>`".into());
-    report.cases[0].audit.reasons = vec!["| \\| |".into()];
+    report.cases[0].audit.reasons = vec![Cause::LoadGenerator.reason("| \\| |")];
     report
         .manifest
         .targets
@@ -206,7 +207,10 @@ fn the_report_shows_verdicts_that_the_load_generator_may_have_changed() {
         slow,
         fast,
         observed: [Some(480.0), Some(480.0), Some(460.0)],
-        reasons: reasons.iter().map(|why| (*why).to_owned()).collect(),
+        reasons: reasons
+            .iter()
+            .map(|why| Cause::LoadGenerator.reason(why))
+            .collect(),
     };
     let (pass, fail) = (Some(Ruling::Pass), Some(Ruling::Fail));
     case.audit.objectives = vec![

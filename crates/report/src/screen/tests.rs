@@ -1,5 +1,6 @@
 use super::*;
 use crate::fixture::{case, failing, no_data, report_of, searched, sweep, two_groups};
+use llmscen_core::report::Cause;
 use llmscen_core::report::RunVerdict;
 
 fn shown(report: &Report, width: Option<usize>) -> String {
@@ -24,7 +25,7 @@ fn passed() -> Report {
 fn every_verdict_has_its_screen() {
     let mut invalid = case(4);
     invalid.audit.valid = false;
-    invalid.audit.reasons = vec!["host CPU was 100%".to_owned()];
+    invalid.audit.reasons = vec![Cause::LoadGenerator.reason("host CPU was 100%")];
     invalid.verdicts[0].ruling = Ruling::Invalid;
     let error = Report {
         hints: vec!["help: set target.api_key".to_owned()],

@@ -21,9 +21,9 @@ fn verdict(check: Check, ruling: Ruling, observed: f64) -> Verdict {
 /// All findings at once.
 fn bad() -> Findings {
     Findings {
-        not_offered: vec!["load".into()],
-        stalled: Some("stalled".into()),
-        busy: Some("busy".into()),
+        not_offered: vec![Cause::LoadGenerator.reason("load")],
+        stalled: Some(Cause::LoadGenerator.reason("stalled")),
+        busy: Some(Cause::LoadGenerator.reason("busy")),
         delay_p99: Some((12.0, None)),
         ..Findings::default()
     }
@@ -39,7 +39,7 @@ fn reasons(check: &Check, ruling: Ruling) -> Vec<String> {
     .reasons;
     reasons
         .iter()
-        .map(|why| why.split(' ').next().unwrap().to_owned())
+        .map(|why| why.text().split(' ').next().unwrap().to_owned())
         .collect()
 }
 
@@ -139,7 +139,7 @@ fn stalls_do_not_explain_a_failure_that_remains_with_a_margin() {
     use Ruling::{Fail, Inconclusive, Invalid, Pass};
     let of = |check: &Check, measured: Ruling, reading: Ruling| {
         let findings = Findings {
-            stalled: Some("stalled".into()),
+            stalled: Some(Cause::LoadGenerator.reason("stalled")),
             ..Findings::default()
         };
         let readings = Readings {
@@ -169,7 +169,7 @@ fn idle_users_do_not_explain_a_pass_that_remains_under_load() {
     use Ruling::{Fail, Inconclusive, Invalid, Pass};
     let of = |measured: Ruling, under_load: Option<Ruling>| {
         let findings = Findings {
-            idle: Some("idle".into()),
+            idle: Some(Cause::LoadGenerator.reason("idle")),
             ..Findings::default()
         };
         let itl = check(Metric::Itl, P95, Op::Less, 10.0);

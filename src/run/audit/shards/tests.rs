@@ -93,18 +93,23 @@ fn a_shard_that_was_lost_late_or_behind_is_named() {
         let mut seen = audited(four(change), &samples());
         seen.records.swap_remove(2).reasons
     };
-    let off_plan = |text: &str| vec![format!("{OFF_PLAN}shard 2 (host-2): {text}")];
+    let off_plan =
+        |text: &str| vec![Cause::OffPlan.reason(format_args!("shard 2 (host-2): {text}"))];
     let lost =
         "shard 2 was lost 41 s into the round; its last rows are missing: the load was below plan";
     assert_eq!(
         reasons(&|shard| shard.lost = Some(lost.into())),
-        [format!("{OFF_PLAN}{lost}")]
+        [Cause::OffPlan.reason(lost)]
     );
     assert_eq!(
         reasons(&|shard| shard.clock_step_ns = Some(12_000_000)),
         off_plan("its clock stepped by 12 ms during the round; check its time synchronization")
     );
-    assert!(reasons(&|shard| shard.late = true)[0].contains("too late to open its connections"));
+    assert!(
+        reasons(&|shard| shard.late = true)[0]
+            .text()
+            .contains("too late to open its connections")
+    );
     let vitals = |shut: f64, cpu: f64| Vitals {
         cpu_shares: vec![0.2, cpu],
         stalls: Some(vec![WorkerStalls {
@@ -136,7 +141,7 @@ fn a_shard_that_was_lost_late_or_behind_is_named() {
     let delayed = DelayedShard {
         name: "shard 2 (host-2)".into(),
         p99_ms: 39.5,
-        reason: Some(known.into()),
+        reason: Some(Cause::LoadGenerator.reason(known)),
     };
     assert_eq!((seen.delayed, seen.invalidating), (Some(delayed), vec![]));
     late.get_mut(&2).unwrap().send_delays_ms = vec![0.1; 400];
@@ -202,8 +207,8 @@ fn dropped_arrivals_of_a_split_limit_deviate_from_the_plan() {
     let audit = audit_shards(&case, &[part], &samples(), &sample, &SKEW);
     assert_eq!(
         audit.invalidating,
-        [format!(
-            "{OFF_PLAN}31 arrivals were dropped at `load.max_in_flight`, which is split over 4 shards; raise it"
+        [Cause::OffPlan.reason(
+            "31 arrivals were dropped at `load.max_in_flight`, which is split over 4 shards; raise it"
         )]
     );
 }
