@@ -114,21 +114,57 @@ fn names(urls: &[String]) -> Vec<Arc<str>> {
     names.iter().enumerate().map(number).collect()
 }
 
-/// `HOST:PORT` of a URL; the port is that of the scheme if the URL names none.
+/// The parts of a URL as they are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UrlParts<'a> {
+    /// `http` without one.
+    pub scheme: &'a str,
+    /// Host and port, without user and password.
+    pub authority: &'a str,
+    /// The host without the brackets of an IPv6 address.
+    pub host: &'a str,
+    /// The port, where it is written.
+    pub port: Option<&'a str>,
+    /// What follows the authority.
+    pub path: &'a str,
+}
+
+impl<'a> UrlParts<'a> {
+    /// Splits a URL. Nothing is checked.
+    pub fn of(url: &'a str) -> UrlParts<'a> {
+        let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
+        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(end);
+        let authority = authority.rsplit('@').next().unwrap_or_default();
+        let (host, port) = match authority.rsplit_once(':') {
+            Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+            _ => (authority, None),
+        };
+        UrlParts {
+            scheme,
+            authority,
+            host: host.trim_matches(['[', ']']),
+            port,
+            path,
+        }
+    }
+
+    /// The port; that of the scheme if none is written.
+    pub fn port_or_usual(&self) -> &'a str {
+        let is_secure = ["https", "wss"]
+            .iter()
+            .any(|scheme| self.scheme.eq_ignore_ascii_case(scheme));
+        self.port.unwrap_or(if is_secure { "443" } else { "80" })
+    }
+}
+
+/// `HOST:PORT` of a URL, the host in lower case; the port is that of the scheme if the URL names none.
 pub fn host_and_port(url: &str) -> String {
-    let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let host = authority.rsplit('@').next().unwrap_or_default();
-    let host = host.to_ascii_lowercase();
-    let has_port = host
-        .rsplit_once(':')
-        .is_some_and(|(_, port)| !port.ends_with(']'));
-    if has_port {
-        host
-    } else if scheme.eq_ignore_ascii_case("https") {
-        format!("{host}:443")
-    } else {
-        format!("{host}:80")
+    let parts = UrlParts::of(url);
+    let authority = parts.authority.to_ascii_lowercase();
+    match parts.port {
+        Some(_) => authority,
+        None => format!("{authority}:{}", parts.port_or_usual()),
     }
 }
 
@@ -191,6 +227,26 @@ impl EndpointSelector {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_url_has_the_port_of_its_scheme() {
+        let parts = |url| {
+            let parts = UrlParts::of(url);
+            (
+                parts.authority,
+                parts.host,
+                parts.port_or_usual(),
+                parts.path,
+            )
+        };
+        assert_eq!(parts("http://h/v1?a=1"), ("h", "h", "80", "/v1?a=1"));
+        assert_eq!(
+            parts("https://u:p@[::1]/x:y@z"),
+            ("[::1]", "::1", "443", "/x:y@z")
+        );
+        assert_eq!(parts("wss://H:8443#f"), ("H:8443", "H", "8443", "#f"));
+        assert_eq!(host_and_port("wss://H/v1/realtime"), "h:443");
+    }
 
     fn endpoints(urls: &[&str], balance: Balance) -> Endpoints {
         let urls = urls.iter().map(|url| (*url).to_owned()).collect();

@@ -9,6 +9,7 @@ use crate::sweep;
 use crate::tree::{Data, Node};
 use crate::values::command::{ARGUMENT, COMMAND, SIMULATOR_SETTING, argument, command};
 use crate::values::time::{SPAN, duration};
+use llmscen_core::endpoint::UrlParts;
 use llmscen_core::plan::Case;
 use llmscen_core::redact::Secret;
 use llmscen_core::target::{ManagedServer, ModelShare, Readiness, Restart, TargetLocation};
@@ -318,19 +319,9 @@ pub(crate) fn decode(
 
 /// `http://HOST:PORT`, the host without brackets, and the port of a URL.
 pub(crate) fn split_origin(url: &str) -> (String, &str, &str) {
-    let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let authority = authority.rsplit('@').next().unwrap_or_default();
-    let usual = if scheme == "https" { "443" } else { "80" };
-    let (host, port) = match authority.rsplit_once(':') {
-        Some((host, port)) if !port.ends_with(']') => (host, port),
-        _ => (authority, usual),
-    };
-    (
-        format!("{scheme}://{authority}"),
-        host.trim_matches(['[', ']']),
-        port,
-    )
+    let parts = UrlParts::of(url);
+    let origin = format!("{}://{}", parts.scheme, parts.authority);
+    (origin, parts.host, parts.port_or_usual())
 }
 
 fn command_words(

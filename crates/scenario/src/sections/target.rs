@@ -24,7 +24,7 @@ use crate::values::target::{
 use crate::values::time::{SPAN, duration};
 use llmscen_core::api::Api;
 use llmscen_core::api_key::{ApiKey, AwsSigning, KeyCommand, ObtainedKeys};
-use llmscen_core::endpoint::{Balance, Endpoints, is_loopback};
+use llmscen_core::endpoint::{Balance, Endpoints, UrlParts, is_loopback};
 use llmscen_core::redact::Secret;
 use llmscen_core::target::{
     Awaited, Compression, Cost, ModelShare, Pool, SessionToken, Target, TargetLocation, Timeouts,
@@ -703,7 +703,7 @@ fn decode_aws(draft: &Draft<'_>) -> Option<AwsSigning> {
 
 /// The region in the name of an AWS host: `us-east-1` of `bedrock-runtime.us-east-1.amazonaws.com`.
 fn region_of_host(url: &str) -> Option<String> {
-    let host = split_url(url).0.split(':').next()?;
+    let host = UrlParts::of(url).host;
     let name = host
         .strip_suffix(".amazonaws.com")
         .or_else(|| host.strip_suffix(".amazonaws.com.cn"))

@@ -5,21 +5,21 @@ use crate::schema_table::Leaf;
 use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Node, Span};
 use crate::values::{expect_some, object_schema};
-use llmscen_core::endpoint::host_and_port;
+use llmscen_core::endpoint::{UrlParts, host_and_port};
 use llmscen_core::outcome::FailureKind;
 use llmscen_core::target::{HttpVersion, ModelShare};
 use serde_json::json;
 
-/// The authority and the path of a URL.
+/// The authority and the path of a URL; both are empty without a scheme that can be sent to.
 pub(crate) fn split_url(url: &str) -> (&str, &str) {
-    let scheme = ["http://", "https://", "ws://", "wss://"]
-        .into_iter()
-        .find(|scheme| url.starts_with(scheme));
-    let rest = scheme.and_then(|scheme| url.strip_prefix(scheme));
-    let (host, path) = rest.map_or(("", ""), |rest| {
-        rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()))
-    });
-    (host.rsplit('@').next().unwrap_or(""), path)
+    let parts = UrlParts::of(url);
+    let is_known = ["http://", "https://", "ws://", "wss://"]
+        .iter()
+        .any(|scheme| url.starts_with(scheme));
+    match is_known {
+        true => (parts.authority, parts.path),
+        false => ("", ""),
+    }
 }
 
 /// Whether a URL is that of a WebSocket.
@@ -37,10 +37,7 @@ pub(crate) fn comparable_url(url: &str) -> String {
 /// Why a text is not the URL of a server.
 pub(crate) fn url_error(url: &str) -> Option<&'static str> {
     let (host, _) = split_url(url);
-    let port = host
-        .rsplit_once(':')
-        .map(|(_, port)| port)
-        .filter(|port| !port.ends_with(']'));
+    let port = UrlParts::of(url).port.filter(|_| !host.is_empty());
     if port.is_some_and(|port| !port.parse::<u16>().is_ok_and(|port| port > 0)) {
         return Some("a port is a number from 1 to 65535");
     }
