@@ -1,12 +1,14 @@
 //! Runs a plan from its preparation to its report: the order of cases and rounds, and their results.
 
 pub(crate) mod continuation;
+pub(crate) mod failures;
 pub(crate) mod group;
 pub(crate) mod hooks;
 pub(crate) mod plan_digest;
 pub(crate) mod round_facts;
 pub(crate) mod rounds;
 pub(crate) mod search;
+pub(crate) mod targets;
 
 use crate::run::api_keys::KeyRenewal;
 use crate::run::context::Context;
@@ -324,7 +326,7 @@ fn execute_rounds(
         // A signal to another shard, between two rounds.
         Err(RunError::Interrupted) if context.stop.level() == Level::Run => context.stop.press(),
         Err(RunError::Interrupted) => {}
-        Err(fault) => execution.fault = Some(fault),
+        Err(fault) => execution.failures.fault = Some(fault),
     }
     execution.manifest.notes.extend(keys.stop());
     execution.finish()

@@ -141,7 +141,7 @@ pub(crate) fn plan(
         labels: root.get("labels").map_or_else(BTreeMap::new, labels),
         seed: shared.seed,
         cases,
-        searches: searches,
+        searches,
         halving,
         rounds: rounds?,
         alternate: root.get("compare").is_some(),

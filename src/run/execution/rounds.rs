@@ -1,23 +1,22 @@
 //! The rounds of a run in progress, and their results.
 
-use crate::run::collector::tally::Replies;
 use crate::run::context::Context;
 use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::execution::continuation::{FinishedRound, FinishedRounds, append_facts, has_round};
+use crate::run::execution::failures::Failures;
 use crate::run::execution::group::GroupRun;
 use crate::run::execution::hooks::{
     Beside, HookState, RoundHooks, cases_to_judge, is_last_on_server,
 };
-use crate::run::execution::round_facts::RoundFacts;
+use crate::run::execution::round_facts::{RoundFacts, RunFacts};
+use crate::run::execution::targets::Targets;
 use crate::run::fail_fast::FailFast;
 use crate::run::outputs::recover::{CaseOutcome, replay};
 use crate::run::outputs::summarize::summarize;
 use crate::run::panics;
 use crate::run::prepare::{list_models, record_engine};
 use crate::run::requests::prepared_case::PreparedCase;
-use crate::run::requests::row_usage::RowUsage;
-use crate::run::requests::tool_results::ToolResults;
 use crate::run::resources::local_model::{LocalModels, note_cut, note_model};
 use crate::run::resources::managed_server::{ManagedProcess, ManagedServers};
 use crate::run::round::RoundGroup;
@@ -30,17 +29,16 @@ use crate::run::telemetry::{Observer, TelemetryCheckpoint};
 use crate::store::journal::{self, Writer};
 use crate::store::{ROWS, RunDir, StoreError, manifest};
 use llmscen_analysis::Table;
-use llmscen_client::route::Route;
 use llmscen_core::api::Api;
 use llmscen_core::artifacts::Bodies;
 use llmscen_core::check::Ruling;
 use llmscen_core::hooks::{ProfiledCase, ProfiledRerun};
-use llmscen_core::manifest::{FailedCase, Manifest, Part};
+use llmscen_core::manifest::{Manifest, Part};
 use llmscen_core::plan::{Case, Plan};
 use llmscen_core::report::CaseReport;
 use llmscen_core::schedule::shard::Split;
 use llmscen_core::seed::Seed;
-use llmscen_core::target::{ManagedServer, Restart, Target};
+use llmscen_core::target::Target;
 use llmscen_core::telemetry::TelemetryRecord;
 use llmscen_core::units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,41 +52,15 @@ pub struct Execution<'a> {
     context: &'a Context,
     /// The manifest, with the parts so far.
     pub manifest: &'a mut Manifest,
-    /// None while a round writes to it, and after an error of that round.
-    journal: Option<Writer>,
-    /// Rows of the last round, if it was a probe.
-    pub probe_rows: Option<Table>,
-    /// Why no request of the last round got a response, if so.
-    pub unanswered: Option<String>,
-    /// Outcomes that may be missing in the journal.
-    unwritten: Vec<CaseOutcome>,
-    /// State of the fail-fast check after the earlier rounds, by case index.
-    fail_fast: BTreeMap<usize, FailFast>,
-    /// Telemetry per round, in the order in which they ran.
-    pub recorded: Vec<TelemetryRecord>,
-    telemetry_checkpoint: TelemetryCheckpoint,
-    observer: Arc<Observer>,
-    row_usage: RowUsage,
-    replies: Replies,
-    /// Tool results that were sent, by case.
-    tool_results: BTreeMap<String, ToolResults>,
-    /// Think time that `load.max_idle` left out, by case.
-    skipped_idle: BTreeMap<String, Nanos>,
+    pub(super) rows: RunRows,
+    /// What a search reads of the last round.
+    pub last_probe: LastProbe,
+    facts: RunFacts,
     /// Notes that were sent as events already.
     sent_notes: Vec<String>,
-    /// Why the run cannot go on.
-    pub fault: Option<RunError>,
-    /// Whether failed cases are a result of the run instead of a fault: candidates of a search that could not be
-    /// measured.
-    pub tolerates_failures: bool,
-    /// Cases that cannot go on while others can: their server did not start, or every request failed alike.
-    failed_cases: Vec<FailedRound>,
-    /// Host and port of targets that were lost: nothing more is sent to them.
-    lost_targets: Vec<String>,
-    /// Managed servers that did not start or were lost, and why: their cases are not run.
-    lost_servers: Vec<(ManagedServer, String)>,
-    /// URLs of targets that were asked for their engine and version.
-    identified: BTreeSet<String>,
+    pub(super) failures: Failures,
+    targets: Targets,
+    observer: Arc<Observer>,
     servers: ManagedServers,
     hooks: HookState,
     models: LocalModels,
@@ -100,15 +72,26 @@ pub struct Execution<'a> {
     has_run: bool,
     /// The other shards; None for a run of one process.
     group: Option<GroupRun>,
-    /// Why the rows of this shard are not where the report is made.
-    undelivered: Option<RunError>,
 }
 
-/// Why a case cannot go on.
-struct FailedRound {
-    case: String,
-    round: u32,
-    fault: RunError,
+/// The rows and the telemetry of the rounds so far.
+pub(super) struct RunRows {
+    /// None while a round writes to it, and after an error of that round.
+    journal: Option<Writer>,
+    /// Outcomes that may be missing in the journal.
+    unwritten: Vec<CaseOutcome>,
+    /// Telemetry per round, in the order in which they ran.
+    pub(super) recorded: Vec<TelemetryRecord>,
+    telemetry_checkpoint: TelemetryCheckpoint,
+}
+
+/// The last round, as a search reads it.
+#[derive(Default)]
+pub struct LastProbe {
+    /// Its rows, if it was a probe.
+    pub rows: Option<Table>,
+    /// Why none of its requests got a response, if so.
+    pub unanswered: Option<String>,
 }
 
 impl<'a> Execution<'a> {
@@ -137,34 +120,26 @@ impl<'a> Execution<'a> {
             plan,
             folder,
             context,
-            journal: Some(journal),
-            probe_rows: None,
-            unanswered: None,
-            unwritten: Vec::new(),
-            fail_fast: BTreeMap::new(),
-            recorded: Vec::new(),
-            telemetry_checkpoint: TelemetryCheckpoint::default(),
-            observer,
-            row_usage: RowUsage::default(),
-            replies: Replies::default(),
-            tool_results: BTreeMap::new(),
-            skipped_idle: BTreeMap::new(),
+            rows: RunRows {
+                journal: Some(journal),
+                unwritten: Vec::new(),
+                recorded: Vec::new(),
+                telemetry_checkpoint: TelemetryCheckpoint::default(),
+            },
+            last_probe: LastProbe::default(),
+            facts: RunFacts::default(),
             sent_notes: manifest.notes.clone(),
             manifest,
-            fault: None,
-            tolerates_failures: false,
-            failed_cases: Vec::new(),
-            lost_targets: Vec::new(),
-            lost_servers: Vec::new(),
+            failures: Failures::default(),
+            targets: Targets::default(),
+            observer,
             servers: ManagedServers::default(),
             hooks: HookState::default(),
-            judged: BTreeSet::new(),
-            identified: BTreeSet::new(),
             models: LocalModels::default(),
+            judged: BTreeSet::new(),
             pause: drain.unwrap_or(plan.pause).into(),
             has_run: false,
             group,
-            undelivered: None,
         })
     }
 
@@ -177,10 +152,11 @@ impl<'a> Execution<'a> {
             let planned = prepared
                 .extent(case, self.round_seed(case, *round))
                 .sessions;
-            let strides = self.row_usage.strides(case, prepared);
-            self.row_usage
+            let strides = self.facts.row_usage.strides(case, prepared);
+            self.facts
+                .row_usage
                 .add_round(prepared, &strides, planned, &facts.sent);
-            self.add_facts(&case.id, facts);
+            self.facts.add(&case.id, facts);
             prepared.add_notes(&mut self.manifest.notes);
         }
         let is_profiled = |case: &Case| {
@@ -190,7 +166,7 @@ impl<'a> Execution<'a> {
         let profiled = self.plan.cases.iter().enumerate();
         let profiled = profiled.filter(|(_, case)| is_profiled(case));
         self.judged.extend(profiled.map(|(index, _)| index));
-        self.recorded = finished.recorded;
+        self.rows.recorded = finished.recorded;
         self.servers.continue_after(&self.manifest.parts);
     }
 
@@ -199,14 +175,6 @@ impl<'a> Execution<'a> {
             .seed
             .child(case.id.as_str())
             .child(u64::from(round))
-    }
-
-    fn add_facts(&mut self, case: &str, facts: &RoundFacts) {
-        self.replies.add(&facts.replies);
-        let tool_results = self.tool_results.entry(case.to_owned()).or_default();
-        tool_results.add(facts.tool_results);
-        let skipped_idle = self.skipped_idle.entry(case.to_owned()).or_default();
-        *skipped_idle = *skipped_idle + facts.skipped_idle;
     }
 
     /// Whether a round of an earlier process is kept.
@@ -226,40 +194,21 @@ impl<'a> Execution<'a> {
 
     /// Whether a round cannot run, since its case failed or its target was lost before.
     pub fn must_skip(&mut self, case: &Case, round: u32, prepared: &PreparedCase) -> bool {
-        if self.has_failed(case) {
+        if self.failures.has_failed(case) {
             return true;
         }
-        let why = self.why_lost(case, prepared);
+        let why = self.targets.why_lost(case, prepared);
         let is_lost = why.is_some();
         if let Some(why) = why {
-            self.fail_case(case, round, RunError::NotRun { round, why });
+            self.failures
+                .fail_case(case, round, RunError::NotRun { round, why });
         }
         is_lost
     }
 
-    /// Why nothing more can be sent to the target of a case; None if something can.
-    fn why_lost(&self, case: &Case, prepared: &PreparedCase) -> Option<String> {
-        let server = case.target.server.as_ref();
-        let lost_server = self
-            .lost_servers
-            .iter()
-            .find(|(lost, _)| server == Some(lost));
-        let is_target_lost = || {
-            let mut addresses = target_addresses(prepared).peekable();
-            addresses.peek().is_some() && addresses.all(|one| self.lost_targets.contains(&one))
-        };
-        match lost_server {
-            Some((_, why)) => Some(why.clone()),
-            None => is_target_lost().then(|| "target lost".to_owned()),
-        }
-    }
-
     /// Whether no further round can run.
     pub fn is_over(&self) -> bool {
-        self.is_sharded()
-            || self.fault.is_some()
-            || self.undelivered.is_some()
-            || self.context.stop.level() > Level::Run
+        self.is_sharded() || self.failures.end_the_run() || self.context.stop.level() > Level::Run
     }
 
     /// A round that this process would run next, with the first dataset row of each traffic class.
@@ -274,7 +223,7 @@ impl<'a> Execution<'a> {
             case,
             round,
             probe_share,
-            row_marks: self.row_usage.marks(prepared),
+            row_marks: self.facts.row_usage.marks(prepared),
         }
     }
 
@@ -302,11 +251,16 @@ impl<'a> Execution<'a> {
         'a: 'b,
     {
         let (index, round) = (next.case, next.round);
-        self.row_usage.advance(prepared, &next.row_marks);
+        self.facts.row_usage.advance(prepared, &next.row_marks);
         let seed = self.round_seed(case, round);
         let planned = prepared.extent(case, seed).sessions;
         let split = Split::new(self.context.shard, &case.load.shape);
-        let earlier = self.fail_fast.get(&index).cloned().unwrap_or_default();
+        let earlier = self
+            .targets
+            .fail_fast
+            .get(&index)
+            .cloned()
+            .unwrap_or_default();
         let rounds = if probe.is_some() {
             1
         } else {
@@ -325,7 +279,7 @@ impl<'a> Execution<'a> {
             shard: self.context.shard,
             seed,
             planned,
-            strides: self.row_usage.strides(case, prepared),
+            strides: self.facts.row_usage.strides(case, prepared),
             fail_fast: (!self.context.keep_going).then(|| earlier.with_planned(requests)),
             earlier,
             folder: self.folder,
@@ -359,8 +313,8 @@ impl<'a> Execution<'a> {
             return false;
         }
         // A capacity search needs every probe.
-        let search_ended = input.probe.is_some() && self.has_failed(input.case);
-        let goes_on = self.fault.is_none() && self.undelivered.is_none();
+        let search_ended = input.probe.is_some() && self.failures.has_failed(input.case);
+        let goes_on = !self.failures.end_the_run();
         goes_on && !interrupted && !search_ended
     }
 
@@ -402,7 +356,7 @@ impl<'a> Execution<'a> {
             model,
             ..input.clone()
         };
-        let Some(journal) = self.journal.take() else {
+        let Some(journal) = self.rows.journal.take() else {
             return Ok(());
         };
         self.announce(&input, number, parts);
@@ -426,7 +380,7 @@ impl<'a> Execution<'a> {
         match result {
             Ok(result) => self.record_result(&input, result),
             Err(RunError::Interrupted) => return Err(RunError::Interrupted),
-            Err(fault) => self.fault = Some(fault),
+            Err(fault) => self.failures.fault = Some(fault),
         }
         Ok(())
     }
@@ -480,11 +434,11 @@ impl<'a> Execution<'a> {
     /// The cases with a verdict FAIL, by the requests so far.
     fn failed_case_ids(&self) -> Result<BTreeSet<String>, RunError> {
         let shard = self.context.shard.index;
-        let replayed = replay(self.plan, self.folder, &self.unwritten, shard, "")?;
+        let replayed = replay(self.plan, self.folder, &self.rows.unwritten, shard, "")?;
         let table = replayed
             .table
             .mark_starts(self.plan)?
-            .with_telemetry(self.recorded.clone());
+            .with_telemetry(self.rows.recorded.clone());
         let report = summarize(self.plan, &table, self.manifest)?;
         let has_failed = |case: &&CaseReport| {
             let verdicts = &case.verdicts;
@@ -613,51 +567,10 @@ impl<'a> Execution<'a> {
         });
     }
 
-    /// Whether a case cannot go on.
-    pub fn has_failed(&self, case: &Case) -> bool {
-        self.failed_cases
-            .iter()
-            .any(|failed| failed.case == case.id)
-    }
-
-    /// Records that a case cannot go on from this round, while others can.
-    pub fn fail_case(&mut self, case: &Case, round: u32, fault: RunError) {
-        self.failed_cases.push(FailedRound {
-            case: case.id.clone(),
-            round,
-            fault,
-        });
-    }
-
-    /// Why a case failed; empty if it did not.
-    pub fn why_failed(&self, case: &Case) -> String {
-        let mut failed = self.failed_cases.iter();
-        failed
-            .find(|failed| failed.case == case.id)
-            .map_or_else(String::new, |failed| failed.fault.brief_with_log())
-    }
-
     /// Records why a round failed. Other cases continue if they can.
     fn record_fault(&mut self, input: &RoundInput<'_>, fault: RunError) {
-        match &input.case.target.server {
-            // The next round has its own start.
-            Some(server) if server.restart == Restart::Case => {}
-            Some(server) if matches!(fault, RunError::TargetLost(_) | RunError::Server(_)) => {
-                self.lost_servers
-                    .push((server.clone(), fault.brief_with_log()));
-            }
-            None if matches!(fault, RunError::TargetLost(_)) => {
-                self.lost_targets.extend(target_addresses(input.prepared));
-            }
-            _ => {}
-        }
-        match fault {
-            RunError::Interrupted => {}
-            fault if fault.affects_one_target() => {
-                self.fail_case(input.case, input.round, fault);
-            }
-            fault => self.fault = Some(fault),
-        }
+        self.targets.record(input.case, input.prepared, &fault);
+        self.failures.record(input.case, input.round, fault);
     }
 
     /// Adds the result of a round to those of the run, and stores manifest and telemetry.
@@ -666,17 +579,18 @@ impl<'a> Execution<'a> {
             && let Err(fault) = group.exchange_results(self.plan, input, &mut result, self.context)
         {
             group.fail(&fault);
-            self.undelivered = Some(fault);
+            self.failures.undelivered = Some(fault);
         }
-        self.row_usage
+        self.facts
+            .row_usage
             .add_round(input.prepared, &input.strides, input.planned, &result.sent);
         let finished = FinishedRound {
             case: input.case.id.clone(),
             round: input.round,
             facts: RoundFacts::new(&result),
         };
-        self.add_facts(&input.case.id, &finished.facts);
-        self.journal = Some(result.journal);
+        self.facts.add(&input.case.id, &finished.facts);
+        self.rows.journal = Some(result.journal);
         self.manifest.parts.push(result.part);
         input.prepared.add_notes(&mut self.manifest.notes);
         note_model(self.manifest.parts.last(), &mut self.manifest.notes);
@@ -699,26 +613,30 @@ impl<'a> Execution<'a> {
         {
             let targets = &mut self.manifest.targets;
             for (url, route) in input.case.target.urls().zip(&input.prepared.routes) {
-                if self.identified.insert(url.to_owned()) {
+                if self.targets.identified.insert(url.to_owned()) {
                     record_engine(input.case, input.prepared, (url, route), targets);
                 }
             }
         }
         let (case, round) = (input.index as u32, input.round);
-        self.unwritten
+        self.rows
+            .unwritten
             .extend(result.unwritten.into_iter().map(|outcome| CaseOutcome {
                 case,
                 round,
                 outcome,
             }));
-        self.probe_rows = result.rows;
-        self.unanswered = result.tally.unanswered();
-        self.fail_fast.insert(input.index, result.tally.fail_fast);
-        self.recorded.push(result.recorded);
+        self.last_probe.rows = result.rows;
+        self.last_probe.unanswered = result.tally.unanswered();
+        self.targets
+            .fail_fast
+            .insert(input.index, result.tally.fail_fast);
+        self.rows.recorded.push(result.recorded);
         let stored = manifest::write(self.folder, self.manifest).map_err(RunError::from);
         let stored = stored.and_then(|()| {
-            self.telemetry_checkpoint
-                .write(self.folder, &self.recorded, Instant::now())
+            self.rows
+                .telemetry_checkpoint
+                .write(self.folder, &self.rows.recorded, Instant::now())
         });
         let stored = stored.and_then(|()| match &self.group {
             None => Ok(append_facts(self.folder, &finished)?),
@@ -732,44 +650,24 @@ impl<'a> Execution<'a> {
     /// The rows of the run as a table, and the fault that ended it early.
     pub fn finish(mut self) -> Result<(Table, Option<RunError>), RunError> {
         self.servers.stop(&self.context.stop);
-        if let Some(fault) = self.undelivered {
+        if let Some(fault) = self.failures.undelivered {
             // The journal keeps the rows for `llmscen merge --rows`.
             return Err(fault);
         }
         let merged = self.leave_group()?;
-        let failed = self.failed_cases.iter().map(|failed| FailedCase {
-            case: failed.case.clone(),
-            round: failed.round,
-            why: failed.fault.brief_with_log(),
-        });
-        self.manifest.failed = failed.collect();
-        let mut failed = self.failed_cases.into_iter();
-        let first_failed = failed
-            .next()
-            .filter(|_| !self.tolerates_failures)
-            .map(|failed| failed.fault);
-        let fault = self.fault.or(first_failed);
+        self.manifest.failed = self.failures.failed_cases();
+        let fault = self.failures.into_fault();
         let why = fault.as_ref().map_or_else(String::new, RunError::brief);
         let replayed = replay(
             self.plan,
             self.folder,
-            &self.unwritten,
+            &self.rows.unwritten,
             self.context.shard.index,
             &why,
         )?;
         let notes = &mut self.manifest.notes;
-        notes.extend(self.row_usage.notes());
-        notes.extend(self.replies.notes());
+        notes.extend(self.facts.notes());
         notes.extend(replayed.damage.note(journal::FILE));
-        let tool_results = self.tool_results.iter();
-        notes.extend(tool_results.filter_map(|(case, results)| results.note(case)));
-        let skipped_idle = self.skipped_idle.iter().filter(|(_, time)| time.0 > 0);
-        notes.extend(skipped_idle.map(|(case, time)| {
-            format!(
-                "{case}: {:.1} s of think time were left out, in which no request was in flight (`load.max_idle`)",
-                time.secs()
-            )
-        }));
         for note in notes.iter().filter(|note| !self.sent_notes.contains(note)) {
             let _ = self.context.events.send(Event::Note(note.clone()));
         }
@@ -791,7 +689,9 @@ impl<'a> Execution<'a> {
         self.manifest.parts.extend(unfinished);
         let table = merged.unwrap_or(replayed.table);
         Ok((
-            table.mark_starts(self.plan)?.with_telemetry(self.recorded),
+            table
+                .mark_starts(self.plan)?
+                .with_telemetry(self.rows.recorded),
             fault,
         ))
     }
@@ -803,7 +703,7 @@ impl<'a> Execution<'a> {
             return Ok(None);
         };
         self.manifest.notes.extend(group.notes());
-        match &self.fault {
+        match &self.failures.fault {
             Some(fault) => group.fail(fault),
             None => group.leave(RunEnd {
                 success: true,
@@ -859,11 +759,6 @@ pub(crate) fn describe_profiled(profiled: &ProfiledCase) -> String {
         "`{case}` failed and was sent again with the profiler ({requests}): {folder}. \
          This extra round is no part of any figure or verdict.{failure}"
     )
-}
-
-/// Host and port of each URL of a case; none for the simulator and a local model.
-fn target_addresses(prepared: &PreparedCase) -> impl Iterator<Item = String> {
-    prepared.routes.iter().map(Route::host_and_port)
 }
 
 /// The pause between rounds; a signal ends it.

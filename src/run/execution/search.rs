@@ -72,7 +72,7 @@ pub fn run_search(
         while prober.probe(execution, None)? {}
         return Ok(());
     }
-    execution.tolerates_failures = plan.halving.is_some();
+    execution.failures.are_tolerated = plan.halving.is_some();
     for mut group in groups_of(plan) {
         while let Some((candidate, next)) = group.halving.next_probe() {
             let search = &group.searches[candidate];
@@ -83,7 +83,7 @@ pub fn run_search(
             let rounds = execution.manifest.parts.iter();
             let round = rounds.filter(|part| part.case == case.id).count() as u32;
             if execution.must_skip(case, round, prober.prepare(index)?) {
-                let why = execution.why_failed(case);
+                let why = execution.failures.why_failed(case);
                 group.halving.fail(candidate, why);
                 continue;
             }
@@ -105,13 +105,13 @@ pub fn run_search(
                 Some(part) => probe_seconds(part),
                 // Its server did not start.
                 None => {
-                    let why = execution.why_failed(case);
+                    let why = execution.failures.why_failed(case);
                     group.halving.fail(candidate, why);
                     continue;
                 }
             };
             let result = probe_result(execution, plan, case, round)?;
-            if let Some(why) = execution.unanswered.clone().filter(|_| goes_on) {
+            if let Some(why) = execution.last_probe.unanswered.clone().filter(|_| goes_on) {
                 let fault = RunError::Gone {
                     case: case.id.clone(),
                     requests: result.as_ref().map_or(0, |result| result.evidence.requests),
@@ -120,14 +120,14 @@ pub fn run_search(
                 if plan.halving.is_none() {
                     return Err(fault);
                 }
-                execution.fail_case(case, round, fault);
+                execution.failures.fail_case(case, round, fault);
             }
-            let result = result.filter(|_| !execution.has_failed(case));
+            let result = result.filter(|_| !execution.failures.has_failed(case));
             let Some(result) = result else {
                 // The probe that lost its server says nothing about the load.
                 let halving = &mut group.halving;
                 halving.record_probe(candidate, next.index, None, seconds);
-                halving.fail(candidate, execution.why_failed(case));
+                halving.fail(candidate, execution.failures.why_failed(case));
                 continue;
             };
             let evidence = result.valid.then_some(result.evidence);
@@ -139,7 +139,7 @@ pub fn run_search(
                 .halving
                 .record_probe(candidate, next.index, evidence, seconds);
         }
-        execution.tolerates_failures &= !group.halving.has_failed();
+        execution.failures.are_tolerated &= !group.halving.has_failed();
     }
     execution.agree_on_next(None).map(drop)
 }
@@ -222,8 +222,9 @@ fn probe_result(
     case: &Case,
     round: u32,
 ) -> Result<Option<ProbeResult>, TableError> {
-    let rows = execution.probe_rows.take().unwrap_or_default();
+    let rows = execution.last_probe.rows.take().unwrap_or_default();
     let recorded = execution
+        .rows
         .recorded
         .iter()
         .filter(|recorded| recorded.case == case.id && recorded.round == round);

@@ -11,13 +11,10 @@
 //!
 //! * flat: t = v / a
 //! * ramp, slope s = (b − a)/d: the root of a·t + s·t²/2 = v within the stage is t = 2v / (a + √(a² + 2sv)). The
-//!   usual form
-//! (−a + √…)/s would subtract nearly equal numbers for small s and divide by zero for s = 0. The radicand is r(t)² ≥
-//! 0, up to
-//!   rounding.
+//!   usual form (−a + √…)/s would subtract nearly equal numbers for small s and divide by zero for s = 0. The
+//!   radicand is r(t)² ≥ 0, up to rounding.
 //! * sine: Λ has no closed inverse. It lies between m·t and m·t + A·P/π, which brackets the root; a Newton step (v −
-//!   Λ(t))/r(t)
-//!   is used if it stays inside the bracket, otherwise a bisection.
+//!   Λ(t))/r(t) is used if it stays inside the bracket, otherwise a bisection.
 //!
 //! Where Λ is constant because the rate is 0, the inverse is the end of that interval. An arrival at the boundary of
 //! two stages belongs to the later one, as in a count over `[from, until)`.

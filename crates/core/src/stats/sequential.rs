@@ -93,22 +93,16 @@ impl Sequential {
     /// The error bound α holds for every sequence of batches:
     ///
     /// 1. The evidence depends on k and n alone, so the order within a batch is irrelevant. Checking at the ends of
-    ///   batches means
-    ///    checking at some of the steps, and Ville's inequality bounds the probability for all of them.
+    ///    batches means checking at some of the steps, and Ville's inequality bounds the probability for all of them.
     /// 2. For that, whether a request belongs to the first n must not depend on its result. It does for those that
-    ///   have ended:
-    /// with several sources, fast failures would be counted first. It does not for those that were sent: a source
-    /// sends its
-    /// next request before that one has a result. So the steps are the requests in the order in which they were sent;
-    /// the next
-    /// source may depend on earlier results (an optional increasing path; Walsh, "Optional increasing paths", 1981),
-    /// since each
-    ///    factor has an expectation of at most 1 given the earlier ones.
+    ///    have ended: with several sources, fast failures would be counted first. It does not for those that were
+    ///    sent: a source sends its next request before that one has a result. So the steps are the requests in the
+    ///    order in which they were sent; the next source may depend on earlier results (an optional increasing path;
+    ///    Walsh, "Optional increasing paths", 1981), since each factor has an expectation of at most 1 given the
+    ///    earlier ones.
     /// 3. A pending request counts as one within the limit. As q > q₀, each such request reduces every ratio of the
-    ///   mixture, and a
-    /// request over the limit increases it: the evidence is at most that with the pending results, whatever these
-    /// will be, and
-    ///    also at most that without those that turn out not to count.
+    ///    mixture, and a request over the limit increases it: the evidence is at most that with the pending results,
+    ///    whatever these will be, and also at most that without those that turn out not to count.
     ///
     /// This is for independent requests. The design effect is that of the batches as clusters
     /// ([`design::dependence`]), and of groups of them: the results of one server at one moment are correlated across
