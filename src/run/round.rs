@@ -274,7 +274,7 @@ pub fn run_round(
         case: case.id.clone(),
         round,
         origin_ns,
-        missing_telemetry: missing_telemetry,
+        missing_telemetry,
         ..Part::default()
     };
     state.describe_result(
