@@ -159,39 +159,7 @@ pub(super) fn case(shape: Shape) -> Case {
 }
 
 fn target() -> Target {
-    Target {
-        api: Api::OpenaiChat,
-        location: TargetLocation::url("http://127.0.0.1:1/v1/chat/completions"),
-        models: vec![ModelShare {
-            name: "m".into(),
-            weight: 1.0,
-        }],
-        api_key: None,
-        headers: Vec::new(),
-        timeouts: Timeouts {
-            connect: ms(1),
-            read: ms(1),
-            event: None,
-            total: ms(1),
-        },
-        tls: Tls::default(),
-        pool: Pool::KeepAlive,
-        websocket: false,
-        version: Default::default(),
-        compression: Default::default(),
-        request_id: None,
-        session_id: None,
-        session_token: None,
-        keep_headers: Vec::new(),
-        gpus: None,
-        gpu: None,
-        cost: None,
-        ready: None,
-        server: None,
-        metrics: Vec::new(),
-        hardware: None,
-        scenario_secrets: Default::default(),
-    }
+    Target::chat("http://127.0.0.1:1/v1/chat/completions")
 }
 
 /// The facts of a case without manifest parts.

@@ -213,6 +213,44 @@ pub struct Cost {
 }
 
 impl Target {
+    /// A chat target at a URL, of model `m`, with a time limit of a minute and no other settings.
+    pub fn chat(url: &str) -> Target {
+        let limit = Nanos::from_millis(60_000);
+        Target {
+            api: Api::OpenaiChat,
+            location: TargetLocation::url(url),
+            models: vec![ModelShare {
+                name: "m".to_owned(),
+                weight: 1.0,
+            }],
+            api_key: None,
+            headers: Vec::new(),
+            request_id: None,
+            session_id: None,
+            session_token: None,
+            keep_headers: Vec::new(),
+            timeouts: Timeouts {
+                connect: limit,
+                read: limit,
+                event: None,
+                total: limit,
+            },
+            tls: Tls::default(),
+            pool: Pool::default(),
+            version: HttpVersion::default(),
+            websocket: false,
+            compression: Compression::default(),
+            gpus: None,
+            gpu: None,
+            cost: None,
+            ready: None,
+            server: None,
+            metrics: Vec::new(),
+            hardware: None,
+            scenario_secrets: Arc::default(),
+        }
+    }
+
     /// The keys that are obtained during the run, if there are any.
     pub fn obtained_keys(&self) -> Option<&ObtainedKeys> {
         self.api_key.as_ref().and_then(ApiKey::obtained)

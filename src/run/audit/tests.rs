@@ -27,39 +27,7 @@ const MS: u64 = 1_000_000;
 
 pub(crate) fn case(url: &str) -> Case {
     let ms = Nanos::from_millis;
-    let target = Target {
-        api: Api::OpenaiChat,
-        location: TargetLocation::url(url),
-        models: vec![ModelShare {
-            name: "m".into(),
-            weight: 1.0,
-        }],
-        api_key: None,
-        headers: Vec::new(),
-        timeouts: Timeouts {
-            connect: ms(1),
-            read: ms(1),
-            event: None,
-            total: ms(1),
-        },
-        tls: Tls::default(),
-        pool: Pool::KeepAlive,
-        websocket: false,
-        version: Default::default(),
-        compression: Default::default(),
-        request_id: None,
-        session_id: None,
-        session_token: None,
-        keep_headers: Vec::new(),
-        gpus: None,
-        gpu: None,
-        cost: None,
-        ready: None,
-        server: None,
-        metrics: Vec::new(),
-        hardware: None,
-        scenario_secrets: Default::default(),
-    };
+    let target = Target::chat(url);
     Case {
         id: "a".into(),
         labels: Labels::default(),

@@ -19,36 +19,7 @@ fn worker(
     stop: Stop,
 ) -> Worker {
     let clock = Clock::new(std::time::Instant::now());
-    let target = Target {
-        api: Api::OpenaiChat,
-        location: TargetLocation::url(url),
-        models: Vec::new(),
-        api_key: None,
-        headers: Vec::new(),
-        timeouts: Timeouts {
-            connect: MINUTE,
-            read: MINUTE,
-            event: None,
-            total: MINUTE,
-        },
-        tls: Tls::default(),
-        pool: Pool::KeepAlive,
-        websocket: false,
-        version: Default::default(),
-        compression: Default::default(),
-        request_id: None,
-        session_id: None,
-        session_token: None,
-        keep_headers: Vec::new(),
-        gpus: None,
-        gpu: None,
-        cost: None,
-        ready: None,
-        server: None,
-        metrics: Vec::new(),
-        hardware: None,
-        scenario_secrets: Default::default(),
-    };
+    let target = Target::chat(url);
     let route = Route::new(url, &target.tls, &Default::default()).unwrap();
     let calls = load.requests.unwrap();
     let (sender, queue) = bounded(calls as usize);

@@ -32,34 +32,13 @@ pub const MIN_GAP_NS: u64 = 30_000_000;
 pub fn target(url: &str) -> Target {
     let limit = Nanos(10_000_000_000);
     Target {
-        api: Api::OpenaiChat,
-        location: TargetLocation::url(url),
-        models: Vec::new(),
-        api_key: None,
-        headers: Vec::new(),
         timeouts: Timeouts {
             connect: limit,
             read: limit,
             event: None,
             total: limit,
         },
-        tls: Tls::default(),
-        pool: Pool::KeepAlive,
-        websocket: false,
-        version: Default::default(),
-        compression: Default::default(),
-        request_id: None,
-        session_id: None,
-        session_token: None,
-        keep_headers: Vec::new(),
-        gpus: None,
-        gpu: None,
-        cost: None,
-        ready: None,
-        server: None,
-        metrics: Vec::new(),
-        hardware: None,
-        scenario_secrets: Default::default(),
+        ..Target::chat(url)
     }
 }
 

@@ -13,34 +13,13 @@ use std::time::Instant;
 pub fn target() -> Target {
     let limit = Nanos::from_millis(5000);
     Target {
-        api: Api::OpenaiChat,
-        location: TargetLocation::url(String::new()),
-        models: Vec::new(),
-        api_key: None,
-        headers: Default::default(),
-        request_id: None,
-        session_id: None,
-        session_token: None,
-        keep_headers: Vec::new(),
         timeouts: Timeouts {
             connect: limit,
             read: limit,
             event: None,
             total: limit,
         },
-        tls: Default::default(),
-        pool: Default::default(),
-        websocket: false,
-        version: Default::default(),
-        compression: Default::default(),
-        gpus: None,
-        gpu: None,
-        cost: None,
-        ready: None,
-        server: None,
-        metrics: Vec::new(),
-        hardware: None,
-        scenario_secrets: Default::default(),
+        ..Target::chat("")
     }
 }
 
