@@ -76,7 +76,7 @@ fn check_allocated(pointer: *mut u8, size: usize) -> *mut u8 {
 }
 
 const OUT_OF_MEMORY: &[u8] = b"error: llmscen is out of memory\n  help: raise its limit (`ulimit \
--v`, container memory) or lower the load; results so far are saved: llmscen report RUN_DIR\n";
+    -v`, container memory) or lower the load; results so far are saved: llmscen report RUN_DIR\n";
 
 /// Must not allocate. Exit handlers may allocate, so `_exit` skips them.
 #[cold]

@@ -29,7 +29,7 @@ pub struct Cli {
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 pass, 1 an SLO failed, 2 wrong scenario or command line, 3 the run failed, \
-4 invalid measurement, 5 inconclusive, 130 interrupted.";
+    4 invalid measurement, 5 inconclusive, 130 interrupted.";
 
 /// The commands by group, each with an example.
 const GROUPS: [(&str, &[(&str, &str)]); 3] = [

@@ -18,7 +18,7 @@ use std::time::Instant;
 
 /// The scenario of a command without one, so that `--set` works.
 const DEFAULT_SCENARIO: &str = "version: 1\nname: simulate\ntarget: { api: simulator }\ndataset: \
-{ kind: prompt, text: x }\nload: { concurrency: 1, requests: 1 }\n";
+    { kind: prompt, text: x }\nload: { concurrency: 1, requests: 1 }\n";
 
 pub fn simulate(
     args: &SimulateArgs,

@@ -55,11 +55,10 @@ mod map {
     use rustix::io::{Errno, retry_on_intr};
     use rustix::process::{Resource, getrlimit};
     use std::alloc::Layout;
-    use std::io;
     use std::os::fd::{AsRawFd, IntoRawFd};
     use std::path::Path;
-    use std::ptr;
     use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
+    use std::{io, ptr};
 
     /// Addresses per byte that is in use at once: no block gets the addresses of a freed one. The file is sparse.
     const ADDRESSES: u64 = 256;
@@ -69,7 +68,7 @@ mod map {
     /// `f_type` of file systems in memory (linux/magic.h).
     const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
     const DISK_FULL: &[u8] = b"error: the disk of the scratch file is full\n  help: free space on \
-it, or choose a folder on another disk with --output\n";
+    it, or choose a folder on another disk with --output\n";
     /// Sizes and addresses are multiples, in bytes. Every page size of Linux divides it.
     const UNIT: usize = 1 << 16;
 

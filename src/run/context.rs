@@ -9,8 +9,7 @@ use llmscen_datasets::CacheDir;
 use llmscen_report::Inconclusive;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 /// What a run is given from outside: no code below reads the environment or the wall clock.

@@ -28,9 +28,11 @@ pub enum RunError {
     #[error("{0}")]
     Protocol(String),
     /// The target cannot be reached.
-    #[error("cannot connect to {url}: {} ({})\n  tried {attempts} time{} in {seconds:.1} s; check \
-    that the server is running and that host and port are right", failure.message, failure.kind,
-        if *attempts == 1 { "" } else { "s" })]
+    #[error(
+        "cannot connect to {url}: {} ({})\n  tried {attempts} time{} in {seconds:.1} s; check that \
+        the server is running and that host and port are right",
+        failure.message, failure.kind, if *attempts == 1 { "" } else { "s" }
+    )]
     Unreachable {
         /// The target.
         url: String,
@@ -275,7 +277,7 @@ pub enum RunError {
     Merge(#[from] MergeError),
     /// A report cannot be rendered.
     #[error(transparent)]
-    View(#[from] ReportError),
+    Report(#[from] ReportError),
     /// A file in the format of another tool.
     #[error(transparent)]
     Export(#[from] ExportError),

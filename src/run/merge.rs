@@ -165,7 +165,7 @@ pub enum MergeError {
         "{rows} requests with {token_events} token events need {} of memory, but this process may \
          use {}, and a scratch file in {folder} cannot have the rest: {why}\n  help: merge on a \
          machine with {}, or choose a folder on a large disk with --output: {command}",
-             memory_text(*needed), memory_text(*usable), memory_text(*needed)
+        memory_text(*needed), memory_text(*usable), memory_text(*needed)
     )]
     Memory {
         /// Requests.

@@ -204,8 +204,7 @@ mod tests {
     use llmscen_scenario::Input;
     use std::collections::BTreeMap;
     use std::io::{Read, Write};
-    use std::net::SocketAddr;
-    use std::net::TcpListener;
+    use std::net::{SocketAddr, TcpListener};
     use std::path::Path;
 
     /// Serves one page to one request that has this header; 401 otherwise.

@@ -1,4 +1,4 @@
-//! The telemetry of a round: its sources, and the file of their samples.
+//! The sources of telemetry of a run, and the file of their samples.
 
 use crate::run::context::Context;
 use crate::run::error::RunError;

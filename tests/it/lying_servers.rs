@@ -2,9 +2,8 @@
 
 use crate::lab::*;
 use rustix::process::{Pid, Signal, kill_process};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 #[test]

@@ -238,7 +238,7 @@ fn gpus(lab: &Lab, telemetry: &str, wanted: &str, path: &str) -> (usize, usize, 
         .as_array()
         .unwrap()
         .iter()
-        .flat_map(|part| part["missing_telemetry"].as_array().unwrap());
+        .flat_map(|part| part["untold"].as_array().unwrap());
     (
         said.matches("GPU telemetry is off: ").count(),
         notes,

@@ -9,8 +9,7 @@ use crate::sample::{Sample, values};
 use crate::sending::sending_end;
 use crate::table::Table;
 use llmscen_core::metric::Metric;
-use llmscen_core::report::{ChartData, HeatMap, QuantileBand, TimelineBar};
-use llmscen_core::report::{Series, Timelines};
+use llmscen_core::report::{ChartData, HeatMap, QuantileBand, Series, TimelineBar, Timelines};
 use llmscen_core::stats::quantile::{self, rank};
 use std::collections::BTreeMap;
 

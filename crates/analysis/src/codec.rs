@@ -99,8 +99,7 @@ impl StoredSize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::sample_case;
-    use crate::fixture::{case, facts, failed, frame, outcome, stream, table, warmup};
+    use crate::fixture::{case, facts, failed, frame, outcome, sample_case, stream, table, warmup};
     use llmscen_core::load::Shape;
     use llmscen_core::outcome::FailureKind;
     use polars::prelude::*;

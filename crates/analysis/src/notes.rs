@@ -1,13 +1,11 @@
 //! The source of token counts, and notes about token counts and gaps.
 
-use crate::CaseFacts;
-use crate::Sample;
-use crate::output_lengths;
 use crate::reply_account::{account, account_notes, ok_rows};
 use crate::request_row::RequestRow;
 use crate::round::{Round, rounds};
 use crate::sending::sessions_of;
 use crate::table::Table;
+use crate::{CaseFacts, Sample, output_lengths};
 use llmscen_core::load::{Shape, Warmup};
 use llmscen_core::metric::Metric;
 use llmscen_core::plan::Case;

@@ -3,7 +3,6 @@
 use crate::answer_cache::{RepeatedPrompts, compare_repeated};
 use crate::error::TableError;
 use crate::measured_requests::{MeasuredRequest, MeasuredRequests, RequestsBuilder};
-use crate::output_lengths;
 use crate::planned_load::PlannedLoad;
 use crate::request_row::RequestRow;
 use crate::round::{Round, cancelled_by_stop, rounds};
@@ -11,7 +10,7 @@ use crate::scalars::{hardware_scalars, scalars};
 use crate::sending::{Flow, ThroughputWindow, Unit, Windows};
 use crate::table::Table;
 use crate::telemetry::{EngineTokens, RoundTelemetry, Workers, engine_tokens, page_figure, roles};
-use crate::{CaseFacts, sending, telemetry};
+use crate::{CaseFacts, output_lengths, sending, telemetry};
 use llmscen_core::check::{Check, PageMetric, Subject};
 use llmscen_core::load::Shape;
 use llmscen_core::metric::{Metric, Scope};

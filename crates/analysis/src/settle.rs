@@ -217,10 +217,8 @@ pub fn discarded_start(table: &Table, case: &str) -> Option<Discarded> {
 mod tests {
     use super::*;
     use crate::CaseFacts;
-    use crate::fixture::sample_case;
-    use crate::fixture::{case, stream, table, warmup};
-    use llmscen_core::load::Arrival;
-    use llmscen_core::load::Shape;
+    use crate::fixture::{case, sample_case, stream, table, warmup};
+    use llmscen_core::load::{Arrival, Shape};
     use llmscen_core::metric::Metric;
     use llmscen_core::outcome::Outcome;
 

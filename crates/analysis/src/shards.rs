@@ -53,8 +53,7 @@ pub fn shard_samples(table: &Table, facts: &CaseFacts<'_>) -> BTreeMap<u32, Shar
 mod tests {
     use super::*;
     use crate::columns::TaggedOutcome;
-    use crate::fixture::sample_case;
-    use crate::fixture::{case, facts, failed, stream, warmup};
+    use crate::fixture::{case, facts, failed, sample_case, stream, warmup};
     use llmscen_core::load::Shape;
     use llmscen_core::manifest::Part;
     use llmscen_core::outcome::Outcome;

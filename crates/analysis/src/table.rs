@@ -16,9 +16,8 @@ use polars::prelude::{
 };
 use rayon::prelude::*;
 use std::collections::HashMap;
-use std::fmt;
-use std::mem;
 use std::ops::Range;
+use std::{fmt, mem};
 
 /// Rows of a row group of requests.parquet. Their columns are in memory twice while they are written.
 const BATCH: usize = 1 << 14;

@@ -1,12 +1,11 @@
 //! The worked example of docs/reference/metrics.md, recomputed, so that the page and the code cannot drift apart; and
 //! requests of several choices, turns or inputs.
 
-use crate::CaseFacts;
-use crate::Sample;
 use crate::fixture::sample_case;
 use crate::fixture::{
     TestRequest, case, facts, facts as case_facts, failed, frame, outcome, sample_of, stream, table,
 };
+use crate::{CaseFacts, Sample};
 use llmscen_core::check::{Check, Confidence, NoData, Op, RequestLimit, RequestSet, Subject};
 use llmscen_core::dataset::Turns;
 use llmscen_core::endpoint::{Balance, EndpointSelector, Endpoints};
@@ -19,8 +18,7 @@ use llmscen_core::outcome::{
     Usage,
 };
 use llmscen_core::seed::Seed;
-use llmscen_core::target::Startup;
-use llmscen_core::target::{Cost, TargetLocation};
+use llmscen_core::target::{Cost, Startup, TargetLocation};
 use llmscen_core::telemetry::{Hardware, Source, TelemetryRecord, TelemetrySample};
 use llmscen_core::units::Nanos;
 use std::collections::BTreeSet;

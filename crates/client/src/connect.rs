@@ -328,12 +328,12 @@ fn describe_certificate_error(why: &CertificateError, host: &str) -> String {
     use CertificateError as Why;
     match why {
         Why::UnknownIssuer => "is signed by an unknown authority: set target.tls.ca".to_owned(),
-        Why::Expired | Why::ExpiredContext { .. } => "has expired: renew it, or check the clock \
-        of this host"
-            .to_owned(),
-        Why::NotValidYet | Why::NotValidYetContext { .. } => "is not valid yet: check the clock \
-        of this host"
-            .to_owned(),
+        Why::Expired | Why::ExpiredContext { .. } => {
+            "has expired: renew it, or check the clock of this host".to_owned()
+        }
+        Why::NotValidYet | Why::NotValidYetContext { .. } => {
+            "is not valid yet: check the clock of this host".to_owned()
+        }
         Why::NotValidForName => {
             format!("does not name {host}: use a name of the certificate in target.url")
         }

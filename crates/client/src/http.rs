@@ -22,8 +22,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri}
 use llmscen_core::expect::Truths;
 use llmscen_core::outcome::{Failure, FailureKind, Finish, Outcome, Phase};
 use llmscen_core::redact::Redactor;
-use llmscen_core::request::ClientCancel;
-use llmscen_core::request::PreparedRequest;
+use llmscen_core::request::{ClientCancel, PreparedRequest};
 use llmscen_core::target::Target;
 use llmscen_core::units::Nanos;
 use llmscen_protocols::{DecodeOptions, Message, Protocol, correct_counts};

@@ -1,8 +1,7 @@
 //! Request ids and retries.
 
 use llmscen_core::outcome::FailureKind;
-use llmscen_core::request::PreparedRequest;
-use llmscen_core::request::Retry;
+use llmscen_core::request::{PreparedRequest, Retry};
 use llmscen_core::schedule::delays::exponential_backoff;
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;

@@ -4,8 +4,7 @@
 //! newest run the sample count and one-sided bounds at the levels of `confidences`. A check at another level uses the
 //! next higher level, which is conservative. `docs/reference/baselines.md` describes the file.
 
-use crate::check::relative::Answers;
-use crate::check::relative::ReferenceValue;
+use crate::check::relative::{Answers, ReferenceValue};
 use crate::label::Scalar;
 use crate::metric::Metric;
 use serde::{Deserialize, Deserializer, Serialize, de::Error};

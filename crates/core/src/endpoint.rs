@@ -119,7 +119,9 @@ fn names(urls: &[String]) -> Vec<Arc<str>> {
 pub struct UrlParts<'a> {
     /// `http` without one.
     pub scheme: &'a str,
-    /// Host and port, without user and password.
+    /// User and password, where they are written.
+    pub user: Option<&'a str>,
+    /// Host and port.
     pub authority: &'a str,
     /// The host without the brackets of an IPv6 address.
     pub host: &'a str,
@@ -135,13 +137,17 @@ impl<'a> UrlParts<'a> {
         let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(end);
-        let authority = authority.rsplit('@').next().unwrap_or_default();
+        let (user, authority) = match authority.rsplit_once('@') {
+            Some((user, authority)) => (Some(user), authority),
+            None => (None, authority),
+        };
         let (host, port) = match authority.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
             _ => (authority, None),
         };
         UrlParts {
             scheme,
+            user,
             authority,
             host: host.trim_matches(['[', ']']),
             port,

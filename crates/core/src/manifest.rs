@@ -157,8 +157,7 @@ pub struct Part {
     #[serde(default)]
     pub local: Option<LocalRound>,
     /// Why expected telemetry is missing.
-    #[serde(default)]
-    #[serde(rename = "untold")]
+    #[serde(default, rename = "untold")]
     pub missing_telemetry: Vec<String>,
     /// The shards that sent the round, ordered by number; empty for a run of one process.
     #[serde(

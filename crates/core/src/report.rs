@@ -15,7 +15,6 @@ use crate::signal::Signal;
 use crate::target::{ServerEnd, Startup};
 use crate::telemetry::{OtherStat, SignalStat};
 use serde::{Deserialize, Serialize};
-use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -37,13 +36,6 @@ pub enum Cause {
 }
 
 impl Cause {
-    const WITH_PREFIX: [Cause; 4] = [
-        Cause::OffPlan,
-        Cause::PrefixCache,
-        Cause::AnswerCache,
-        Cause::IdleServer,
-    ];
-
     /// How a reason with this cause begins.
     pub fn prefix(self) -> &'static str {
         match self {
@@ -65,8 +57,8 @@ impl Cause {
 }
 
 /// Why a verdict, a case or a shard is invalid. In a file it is its text.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", from = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(into = "String")]
 pub struct InvalidReason {
     /// The cause.
     pub cause: Cause,
@@ -77,6 +69,12 @@ impl InvalidReason {
     /// The reason as a text.
     pub fn text(&self) -> &str {
         &self.text
+    }
+
+    /// The texts of reasons, separated by semicolons.
+    pub fn joined(reasons: &[InvalidReason]) -> String {
+        let texts: Vec<&str> = reasons.iter().map(InvalidReason::text).collect();
+        texts.join("; ")
     }
 
     /// The reason without the prefix of its cause.
@@ -93,49 +91,14 @@ impl fmt::Display for InvalidReason {
     }
 }
 
-impl Borrow<str> for InvalidReason {
-    fn borrow(&self) -> &str {
-        &self.text
-    }
-}
-
 impl From<InvalidReason> for String {
     fn from(reason: InvalidReason) -> String {
         reason.text
     }
 }
 
-impl From<String> for InvalidReason {
-    fn from(text: String) -> InvalidReason {
-        let mut causes = Cause::WITH_PREFIX.into_iter();
-        let cause = causes.find(|cause| text.starts_with(cause.prefix()));
-        InvalidReason {
-            cause: cause.unwrap_or(Cause::LoadGenerator),
-            text,
-        }
-    }
-}
-
-impl PartialEq<str> for InvalidReason {
-    fn eq(&self, text: &str) -> bool {
-        self.text == text
-    }
-}
-
-impl PartialEq<&str> for InvalidReason {
-    fn eq(&self, text: &&str) -> bool {
-        self.text == *text
-    }
-}
-
-impl PartialEq<String> for InvalidReason {
-    fn eq(&self, text: &String) -> bool {
-        self.text == *text
-    }
-}
-
 /// One objective as measured, and at both ends of the uncertainty from stalls and delays of the load generator.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ObjectiveAudit {
     /// The objective.
     pub expr: String,
@@ -152,7 +115,7 @@ pub struct ObjectiveAudit {
 }
 
 /// The self-audit of one case over its rounds.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Audit {
     /// Whether every value of the case is that of the server. If not, some verdicts may still be valid.
     pub valid: bool,
@@ -204,7 +167,7 @@ pub struct Audit {
 }
 
 /// What one shard of a distributed run contributed to a case, over all rounds.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ShardRecord {
     /// Number of the shard, from 0.
     pub index: u32,

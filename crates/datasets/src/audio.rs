@@ -3,10 +3,9 @@
 //! Generated sounds differ in every request: a tone of changing pitch with noise, in a WAV file of 16 kHz, which is
 //! the rate of speech recognition. They hold no speech. Files are used in the order of their names, or shuffled.
 
-use super::audio_format;
 use super::error::PromptError;
 use super::media::{MediaFile, MediaFiles, MediaKind};
-use super::{Prompts, Setting};
+use super::{Prompts, Setting, audio_format};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use llmscen_core::bounds;

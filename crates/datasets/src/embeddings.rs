@@ -3,8 +3,7 @@
 use super::error::PromptError;
 use super::file::{self, FilePrompts, FormatOptions, Kind, Parse, Row, RowParser};
 use super::{Prompts, Setting};
-use llmscen_core::dataset::OnExhausted;
-use llmscen_core::dataset::{Prompt, Session};
+use llmscen_core::dataset::{OnExhausted, Prompt, Session};
 use serde_json::Value;
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,8 +1,7 @@
 //! `rerank`: a query with documents to rank.
 
 use super::file::{FormatOptions, Kind, Parse, Row, RowParser};
-use llmscen_core::dataset::Prompt;
-use llmscen_core::dataset::Source;
+use llmscen_core::dataset::{Prompt, Source};
 use serde_json::Value;
 
 /// Rows with a `query` and `documents`, or with `positive` and `negative` documents as in MTEB. The request

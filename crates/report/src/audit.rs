@@ -67,7 +67,7 @@ pub(crate) fn audit_table<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport
             Cell::count(case.audit.held).with_stat("audit", "held")
         })
         .add(Column::text().documents("Reasons"), |(_, case)| {
-            Cell::prose(&case.audit.reasons.join("; "))
+            Cell::prose(InvalidReason::joined(&case.audit.reasons))
         })
         .table_with(cases, |(_, case), row| row.case(&case.id))
 }
@@ -139,7 +139,7 @@ pub(crate) fn doubtful_objectives(report: &Report) -> Table {
             judged(verdict, audit.fast, audit.observed[2])
         })
         .add(shown("Reason"), |(.., audit, _)| {
-            Cell::prose(&audit.reasons.join("; "))
+            Cell::prose(InvalidReason::joined(&audit.reasons))
         })
         .table_with(doubtful, |(_, case, ..), row| row.case(&case.id))
 }

@@ -1,8 +1,7 @@
 //! The largest load of each configuration that meets its objectives, ranked: of capacity searches, or of ladders of
 //! loads.
 
-use crate::format::capitalize;
-use crate::format::{ABSENT, check_title, counted, percent, value};
+use crate::format::{ABSENT, capitalize, check_title, counted, percent, value};
 use crate::objectives::severity;
 use crate::search::{
     fate, found_load, interval, is_confirmed, plain_number, short_name, varied_key,

@@ -1,13 +1,13 @@
 //! The tables about cases: main metrics, traffic classes, steady state, failures and retries.
 
 use crate::dimensions::{Dimension, dimensions};
-use crate::format::depends_on_output_tokens;
-use crate::format::{ABSENT, number, optional, percent, value};
+use crate::format::{ABSENT, depends_on_output_tokens, number, optional, percent, value};
 use crate::table::{Cell, Column, Columns, Emphasis, Row, Screen, Table};
 use llmscen_core::check::Ruling;
 use llmscen_core::metric::{Metric, Stat};
-use llmscen_core::report::TokenSource;
-use llmscen_core::report::{CaseReport, FailureExample, GroupReport, PromptLengths, Report};
+use llmscen_core::report::{
+    CaseReport, FailureExample, GroupReport, PromptLengths, Report, TokenSource,
+};
 use llmscen_core::sample::{Counts, SummaryStatistics};
 use llmscen_core::units::Unit;
 use serde_json::json;

@@ -7,9 +7,8 @@ use llmscen_core::label::{Labels, Scalar, VARIANT};
 use llmscen_core::manifest::{Machine, Manifest};
 use llmscen_core::metric::{Metric, Stat};
 use llmscen_core::outcome::FailureKind;
-use llmscen_core::report::Cause;
 use llmscen_core::report::{
-    Audit, CaseReport, ChartData, FailureExample, HeatMap, QuantileBand, Report, RunVerdict,
+    Audit, CaseReport, Cause, ChartData, FailureExample, HeatMap, QuantileBand, Report, RunVerdict,
     Series, Telemetry, TimelineBar, Timelines, TokenSource,
 };
 use llmscen_core::sample::{Counts, SummaryStatistics};

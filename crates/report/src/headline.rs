@@ -1,13 +1,10 @@
 //! The verdict on a run and its reason, in one line.
 
-use crate::commands;
-use crate::findings;
 use crate::findings::distance;
-use crate::format::capitalize;
-use crate::format::{against, check_title, counted, millis, plain};
+use crate::format::{against, capitalize, check_title, counted, millis, plain};
 use crate::objectives::{limit_text, subject_mark};
-use crate::search;
 use crate::table::Emphasis;
+use crate::{commands, findings, search};
 use llmscen_core::check::{Ruling, Verdict};
 use llmscen_core::metric::Metric;
 use llmscen_core::outcome::FailureKind;

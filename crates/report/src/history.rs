@@ -2,14 +2,13 @@
 
 mod trend;
 
-use crate::ReportError;
 use crate::compare::differs;
 use crate::compare::labels::{percentage_points, probability, relative, with_direction};
-use crate::environment;
 use crate::format::{ABSENT, code, counted, percent, value};
 use crate::html::lead::Tile;
 use crate::html::{BASE_SCRIPT, STYLE, render};
 use crate::table::{Cell, Column, Columns, Emphasis, Screen, Table, case_anchor};
+use crate::{ReportError, environment};
 use llmscen_core::baseline::MIN_RUNS_FOR_SPREAD;
 use llmscen_core::compare::Difference;
 use llmscen_core::history::{Change, History, HistoryRun, Series};

@@ -12,8 +12,7 @@ mod sparkline;
 mod tests;
 
 use crate::cases::{case_metrics, endpoints, failures, groups};
-use crate::format::capitalize;
-use crate::format::optional;
+use crate::format::{capitalize, optional};
 use crate::objectives::{objectives, objectives_of_case};
 use crate::table::{Table, case_anchor, prose_html};
 use crate::{

@@ -80,7 +80,7 @@ fn case_suite(scenario: &str, case: &CaseReport, inconclusive: Inconclusive) -> 
         let status = failed_status(
             NonSuccessKind::Error,
             "invalid",
-            &case.audit.reasons.join("; "),
+            InvalidReason::joined(&case.audit.reasons),
         );
         suite.add_test_case(test("self-audit".to_owned(), &class, status));
     }
@@ -280,8 +280,7 @@ mod tests {
     use super::*;
     use crate::fixture::{failing, no_data, report_of, sweep};
     use llmscen_core::check::{Op, RequestLimit, RequestSet, Subject};
-    use llmscen_core::report::Cause;
-    use llmscen_core::report::TokenSource;
+    use llmscen_core::report::{Cause, TokenSource};
 
     #[test]
     fn checks_over_ok_and_scheduled_requests_have_different_names() {

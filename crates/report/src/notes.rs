@@ -18,7 +18,7 @@ pub fn notes(case: &CaseReport) -> Vec<String> {
     lines
 }
 
-/// The notes that are neither of the case itself nor findings.
+/// Notes on telemetry, and a line for each reason why metrics are missing.
 fn notes_besides_findings(case: &CaseReport) -> Vec<String> {
     let mut lines = case.telemetry.notes.clone();
     lines.extend(telemetry::remarks(case));

@@ -13,8 +13,7 @@ use llmscen_core::plan::{Case, Plan};
 use llmscen_core::quantity::Quantity;
 use llmscen_core::request::CancelWhen;
 use llmscen_core::schedule::search::SearchState;
-use llmscen_core::search::groups;
-use llmscen_core::search::{Budget, HalvingSpec};
+use llmscen_core::search::{Budget, HalvingSpec, groups};
 use llmscen_core::units::Unit;
 use std::collections::BTreeMap;
 

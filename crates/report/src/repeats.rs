@@ -3,8 +3,7 @@
 use crate::cases::metric_cell;
 use crate::format::{ABSENT, percent};
 use crate::table::{Cell, Column, Columns, Table};
-use llmscen_core::report::{CaseReport, Report};
-use llmscen_core::report::{Change, RoundVariance};
+use llmscen_core::report::{CaseReport, Change, Report, RoundVariance};
 use serde_json::{Value, json};
 
 /// The table shows the values of the first rounds; results.json has all.

@@ -1,10 +1,8 @@
 //! The result of a run on one screen of a terminal: verdict, open objectives, main metrics, what to do.
 
-use crate::cases;
 use crate::cases::mark;
 use crate::dimensions::{Dimension, dimensions};
-use crate::findings::distance;
-use crate::findings::{factor, limit_ratio};
+use crate::findings::{distance, factor, limit_ratio};
 use crate::format::{against, check_title, counted, number, optional, plain, value};
 use crate::headline::{paragraphs, validity, verdict_name};
 use crate::notes::silent_endpoints;
@@ -15,7 +13,7 @@ use crate::shards::shard_line;
 use crate::table::{Cell, Column, Emphasis, Row, Screen, Table};
 use crate::telemetry::terminal_lines;
 use crate::workers::terminal_line;
-use crate::{capacity, local, search};
+use crate::{capacity, cases, local, search};
 use llmscen_core::check::{Ruling, Verdict};
 use llmscen_core::label::describe;
 use llmscen_core::metric::Metric;

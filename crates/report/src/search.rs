@@ -2,8 +2,7 @@
 
 use crate::ReportError;
 use crate::findings::distance;
-use crate::format::capitalize;
-use crate::format::{ABSENT, against, check_title, code, counted, number, percent};
+use crate::format::{ABSENT, against, capitalize, check_title, code, counted, number, percent};
 use crate::objectives::slo_json;
 use crate::table::{Cell, Column, Columns, Emphasis, Screen, Table};
 use llmscen_core::check::{Ruling, Verdict};

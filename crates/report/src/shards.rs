@@ -60,7 +60,7 @@ pub(crate) fn shards_table(report: &Report) -> Table {
         .add(number("TTFT p50"), millis_of(|shard| shard.ttft_ms_p50))
         .add(number("TTFT p99"), millis_of(|shard| shard.ttft_ms_p99))
         .add(text("Reasons"), |(.., shard)| {
-            Cell::prose(&shard.reasons.join("; "))
+            Cell::prose(InvalidReason::joined(&shard.reasons))
         })
         .table_with(shards, |(_, case, _), row| row.case(&case.id))
 }

@@ -244,8 +244,8 @@ fn parse_pair(
 pub(crate) const FINISH: &str = "finish";
 
 const FINISH_HELP: &str = "Write for example `finish{length}.share <= 5%`; tags such as \
-`group=chat` may follow the reason. A reason is the word that the server sends; `length`, `stop`, \
-`tool_calls` and `content_filter` also match the words of other servers.";
+    `group=chat` may follow the reason. A reason is the word that the server sends; `length`, `stop`, \
+    `tool_calls` and `content_filter` also match the words of other servers.";
 
 /// Parses what follows `finish`, whose range is `at`: `{length,group=chat}.share`.
 fn parse_finish(cursor: &mut Cursor<'_>, at: Range<usize>) -> Result<Subject, CheckError> {

@@ -7,11 +7,11 @@ use crate::patch_names::{PATCHES, PatchNames, are_declared, kind_of_axis};
 use crate::rules;
 use crate::secrets::by_name;
 use crate::sections::baseline::BaselineState;
-use crate::sections::hooks;
 use crate::sections::scenario::SCENARIO;
 use crate::sections::slo::RelativeContext;
 use crate::sections::{
-    baseline, dataset, load, mix, report, request, scenario, search, server, slo, target, telemetry,
+    baseline, dataset, hooks, load, mix, report, request, scenario, search, server, slo, target,
+    telemetry,
 };
 use crate::sweep::{MOST, OVER, Point, Setting, patch_names, points};
 use crate::tree::{Node, Part, last_segment};

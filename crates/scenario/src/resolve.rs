@@ -2,7 +2,6 @@
 //! absolute file names, and `${NAME}` in place of secrets.
 
 use crate::fault::Review;
-use crate::patch_names;
 use crate::schema_table::{Block, Kind, Leaf};
 use crate::secrets::{
     TextSyntax, USUAL_HEADERS, behind_flags, by_name, by_variable, escape_text, from_env,
@@ -12,7 +11,7 @@ use crate::sections::local;
 use crate::tree::{Data, Node, Part, joined, last_segment};
 use crate::values::command::{ARGUMENT, COMMAND, command};
 use crate::values::distribution::inline_files;
-use crate::yaml;
+use crate::{patch_names, yaml};
 use llmscen_core::redact::is_distinct;
 use llmscen_core::url_secrets::{is_secret_name, is_url, needs_placeholder, secret_ranges};
 use serde_json::{Map, Value};

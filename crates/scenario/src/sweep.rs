@@ -768,9 +768,9 @@ mod tests {
     fn exclude_and_include_follow_github() {
         // The example in GitHub's documentation of `include`.
         let (points, _) = expand(
-            "fruit: [apple, pear]\nanimal: [cat, dog]\ninclude:\n- {color: green}\n- {color: \
-            pink, animal: cat}\n- {fruit: apple, shape: circle}\n- {fruit: banana}\n- {fruit: \
-            banana, animal: cat}",
+            "fruit: [apple, pear]\nanimal: [cat, dog]\ninclude:\n\
+            - {color: green}\n- {color: pink, animal: cat}\n\
+            - {fruit: apple, shape: circle}\n- {fruit: banana}\n- {fruit: banana, animal: cat}",
         );
         assert_eq!(
             points,

@@ -69,7 +69,7 @@ pub(crate) fn messages(result: Result<Loaded, Faults>) -> Vec<String> {
 }
 
 const BASE: &str = "version: 1\nname: t\ntarget: {url: simulator}\ndataset: openqa\nload: \
-{concurrency: 8, requests: 10x, warmup: 1x}\n";
+    {concurrency: 8, requests: 10x, warmup: 1x}\n";
 
 #[test]
 fn plan_has_all_defaults() {

@@ -3,9 +3,8 @@
 use crate::apis::{ChoiceText, Part, Piece, Reply, Times};
 use crate::chaos::Strike;
 use crate::generation::Generation;
-use crate::http;
 use crate::prompt::Prompt;
-use crate::websocket;
+use crate::{http, websocket};
 use llmscen_core::seed::Seed;
 use llmscen_core::simulator::Faults;
 

@@ -10,8 +10,7 @@ use llmscen_core::units::Nanos;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, LogNormal};
-use std::collections::VecDeque;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// A request that does not fit into the KV cache, even alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

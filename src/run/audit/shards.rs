@@ -186,7 +186,7 @@ fn record_of(
             .chain(known_skew(&name, rounds, limits))
             .collect(),
         without_file: without_file(sample.without_file)
-            .map(|why| why.cause.reason(format_args!("{name}: {why}"))),
+            .map(|why| why.cause.reason(format_args!("{name}: {}", why.what()))),
         delayed: delay.map(|p99_ms| DelayedShard {
             reason: delays_behind(&record, &delays, limits, median),
             name: name.clone(),

@@ -1,9 +1,6 @@
 //! Live metrics of a round, and histograms of time spans. Reports do not use them; they are computed from the rows.
 
-use crate::run::progress::LiveTotals;
-use crate::run::progress::Progress;
-use crate::run::progress::RequestSpans;
-use crate::run::progress::Spans;
+use crate::run::progress::{LiveTotals, Progress, RequestSpans, Spans};
 use crate::run::sharding::RoundCounts;
 use llmscen_client::counters::CounterTotals;
 use llmscen_core::outcome::{FailureKind, Outcome, Phase};

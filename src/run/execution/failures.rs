@@ -13,7 +13,7 @@ pub(crate) struct Failures {
     pub undelivered: Option<RunError>,
     /// Whether failed cases are a result of the run instead of a fault: candidates of a search that could not be
     /// measured.
-    pub are_tolerated: bool,
+    pub case_failures_are_results: bool,
     /// Cases that cannot go on while others can: their server did not start, or every request failed alike.
     cases: Vec<FailedRound>,
 }
@@ -27,7 +27,7 @@ struct FailedRound {
 
 impl Failures {
     /// Whether the run cannot go on.
-    pub fn end_the_run(&self) -> bool {
+    pub fn has_ended_run(&self) -> bool {
         self.fault.is_some() || self.undelivered.is_some()
     }
 
@@ -75,7 +75,7 @@ impl Failures {
     /// The fault of the run: what ended it, or why its first failed case failed.
     pub fn into_fault(self) -> Option<RunError> {
         let mut failed = self.cases.into_iter();
-        let first = failed.next().filter(|_| !self.are_tolerated);
+        let first = failed.next().filter(|_| !self.case_failures_are_results);
         self.fault.or(first.map(|failed| failed.fault))
     }
 }

@@ -2,8 +2,7 @@
 
 use crate::run::collector::SharedCounts;
 use crate::run::collector::early_stop::GroupDecide;
-use crate::run::context::Context;
-use crate::run::context::SharedRun;
+use crate::run::context::{Context, SharedRun};
 use crate::run::error::RunError;
 use crate::run::execution::plan_digest::digest_plan;
 use crate::run::execution::round_facts::RoundFacts;

@@ -19,9 +19,8 @@ use crate::run::prepare::{list_models, record_engine};
 use crate::run::requests::prepared_case::PreparedCase;
 use crate::run::resources::local_model::{LocalModels, note_cut, note_model};
 use crate::run::resources::managed_server::{ManagedProcess, ManagedServers};
-use crate::run::round::RoundGroup;
 use crate::run::round::{
-    PreparedRound, ProbeSize, RoundInput, RoundResult, prepare_round, run_round,
+    PreparedRound, ProbeSize, RoundGroup, RoundInput, RoundResult, prepare_round, run_round,
 };
 use crate::run::sharding::{NextRound, RunEnd};
 use crate::run::stop::{Level, Stop};
@@ -208,7 +207,7 @@ impl<'a> Execution<'a> {
 
     /// Whether no further round can run.
     pub fn is_over(&self) -> bool {
-        self.is_sharded() || self.failures.end_the_run() || self.context.stop.level() > Level::Run
+        self.is_sharded() || self.failures.has_ended_run() || self.context.stop.level() > Level::Run
     }
 
     /// A round that this process would run next, with the first dataset row of each traffic class.
@@ -314,7 +313,7 @@ impl<'a> Execution<'a> {
         }
         // A capacity search needs every probe.
         let search_ended = input.probe.is_some() && self.failures.has_failed(input.case);
-        let goes_on = !self.failures.end_the_run();
+        let goes_on = !self.failures.has_ended_run();
         goes_on && !interrupted && !search_ended
     }
 
@@ -569,7 +568,7 @@ impl<'a> Execution<'a> {
 
     /// Records why a round failed. Other cases continue if they can.
     fn record_fault(&mut self, input: &RoundInput<'_>, fault: RunError) {
-        self.targets.record(input.case, input.prepared, &fault);
+        self.targets.record_loss(input.case, input.prepared, &fault);
         self.failures.record(input.case, input.round, fault);
     }
 

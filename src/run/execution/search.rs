@@ -4,9 +4,10 @@ use crate::run::context::Context;
 use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::execution::rounds::Execution;
-use crate::run::outputs::search_results::Group;
 use crate::run::outputs::search_results::probe_size::{reduced, share};
-use crate::run::outputs::search_results::{ProbeResult, evaluate_probe, groups_of, probe_seconds};
+use crate::run::outputs::search_results::{
+    Group, ProbeResult, evaluate_probe, groups_of, probe_seconds,
+};
 use crate::run::prepare::DatasetCache;
 use crate::run::requests::prepared_case::PreparedCase;
 use crate::run::round::ProbeSize;
@@ -72,7 +73,7 @@ pub fn run_search(
         while prober.probe(execution, None)? {}
         return Ok(());
     }
-    execution.failures.are_tolerated = plan.halving.is_some();
+    execution.failures.case_failures_are_results = plan.halving.is_some();
     for mut group in groups_of(plan) {
         while let Some((candidate, next)) = group.halving.next_probe() {
             let search = &group.searches[candidate];
@@ -139,7 +140,7 @@ pub fn run_search(
                 .halving
                 .record_probe(candidate, next.index, evidence, seconds);
         }
-        execution.failures.are_tolerated &= !group.halving.has_failed();
+        execution.failures.case_failures_are_results &= !group.halving.has_failed();
     }
     execution.agree_on_next(None).map(drop)
 }

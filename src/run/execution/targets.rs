@@ -40,7 +40,7 @@ impl Targets {
     }
 
     /// Records which target a round has lost, if any.
-    pub fn record(&mut self, case: &Case, prepared: &PreparedCase, fault: &RunError) {
+    pub fn record_loss(&mut self, case: &Case, prepared: &PreparedCase, fault: &RunError) {
         match &case.target.server {
             // The next round has its own start.
             Some(server) if server.restart == Restart::Case => {}

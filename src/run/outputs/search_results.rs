@@ -12,9 +12,8 @@ use llmscen_core::metric::Metric;
 use llmscen_core::plan::{Case, Plan};
 use llmscen_core::schedule::halving::Halving;
 use llmscen_core::schedule::search::PASSES;
-use llmscen_core::search::groups;
 use llmscen_core::search::{
-    Candidacy, CapacitySearch, Evidence, ProbeReport, Purpose, SearchReport,
+    Candidacy, CapacitySearch, Evidence, ProbeReport, Purpose, SearchReport, groups,
 };
 use llmscen_core::stats::distributions::probability;
 

@@ -12,9 +12,9 @@ use llmscen_core::early_stop::{Aborted, EarlyStop, Saturated};
 use llmscen_core::local::LocalRound;
 use llmscen_core::manifest::{Manifest, Part};
 use llmscen_core::plan::{Case, Plan, StageSlice};
-use llmscen_core::report::ChartData;
 use llmscen_core::report::{
-    Audit, CaseReport, Cause, DatasetEnd, Discarded, InvalidReason, Report, RunVerdict, Timelines,
+    Audit, CaseReport, Cause, ChartData, DatasetEnd, Discarded, InvalidReason, Report, RunVerdict,
+    Timelines,
 };
 use llmscen_core::search::SearchReport;
 use std::sync::atomic::{AtomicUsize, Ordering};

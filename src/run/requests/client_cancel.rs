@@ -1,8 +1,7 @@
 //! Users who cancel their requests (`request.cancel`).
 
 use crate::run::requests::traffic_class::RequestPosition;
-use llmscen_core::request::sample_length;
-use llmscen_core::request::{Cancel, CancelWhen, ClientCancel};
+use llmscen_core::request::{Cancel, CancelWhen, ClientCancel, sample_length};
 use llmscen_core::schedule::delays::sample_think_time;
 use llmscen_core::seed::Seed;
 use rand::{RngExt, SeedableRng};

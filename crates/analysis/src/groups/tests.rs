@@ -1,6 +1,5 @@
 use super::*;
-use crate::fixture::case;
-use crate::fixture::{TestRequest, sample_of};
+use crate::fixture::{TestRequest, case, sample_of};
 use crate::sending::{Amounts, Flow, ThroughputWindow};
 use llmscen_core::dataset::{DatasetSpec, Source};
 use llmscen_core::endpoint::{Balance, Endpoints};

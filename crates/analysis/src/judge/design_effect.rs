@@ -4,8 +4,7 @@ use crate::judge::evidence::{Evidence, exceeds_any_limit};
 use crate::measured_requests::{MeasuredRequest, Samples};
 use crate::sample::Sample;
 use llmscen_core::check::{Check, RequestLimit, Subject};
-use llmscen_core::stats::design::Unit;
-use llmscen_core::stats::design::{self, Dependence};
+use llmscen_core::stats::design::{self, Dependence, Unit};
 use llmscen_core::stats::quantile::select_quantile;
 
 /// The dependence behind the estimate `value` of a check; that of a quantile is estimated from which values exceed it.

@@ -5,8 +5,7 @@ use crate::judge::design_effect;
 use crate::judge::evidence::{Evidence, estimate};
 
 use crate::sample::Sample;
-use llmscen_core::baseline::{Baseline, Figure};
-use llmscen_core::baseline::{DEFAULT_STATISTICS, RunVariation};
+use llmscen_core::baseline::{Baseline, DEFAULT_STATISTICS, Figure, RunVariation};
 use llmscen_core::check::Check;
 use llmscen_core::metric::{Metric, Stat};
 use llmscen_core::stats::comparison::{Group, detectable, detectable_by_one};

@@ -7,8 +7,9 @@ use crate::judge::requirement::required_samples;
 use llmscen_core::check::relative::{ReferenceValue, Relative, Replicates, Spread};
 use llmscen_core::check::{Check, Confidence, Ruling};
 use llmscen_core::stats::design::Dependence;
-use llmscen_core::stats::interval::Interval;
-use llmscen_core::stats::interval::{Compared, Relation, compare_with_multiple, predicted};
+use llmscen_core::stats::interval::{
+    Compared, Interval, Relation, compare_with_multiple, predicted,
+};
 
 /// Judges the estimate `observed` of `n` correlated samples.
 pub(super) fn judge_relative(

@@ -3,16 +3,15 @@
 use crate::judge::assessment::Assessment;
 use crate::judge::cost::CostLimit;
 use crate::judge::counted::{Samples, TOO_SHORT, judge_quantile, judge_share, stricter};
-use crate::judge::design_effect;
 use crate::judge::ends::without_ends;
 use crate::judge::evidence::{
     Evidence, estimate, goodput_flags, histogram_bound, point_only_reason,
 };
-use crate::judge::heavy_tail;
 use crate::judge::overload::{self, Queue};
 use crate::judge::paired::judge_answers;
 use crate::judge::ratio::judge_ratio;
 use crate::judge::relative::judge_relative;
+use crate::judge::{design_effect, heavy_tail};
 use crate::sample::Sample;
 use llmscen_core::check::{
     Check, Confidence, NoData, Op, RequestLimit, RequestSet, Ruling, Subject, Verdict,
@@ -33,7 +32,7 @@ const NO_CACHED_TOKENS: &str = "no data: no reply reports its cached tokens (vLL
 
 /// The note of a default objective that failed.
 const DEFAULT_FAILED: &str = "a default, because no objective in `slo` limits failures; \
-`slo_defaults.error_rate` changes it";
+    `slo_defaults.error_rate` changes it";
 
 /// A quantile with a tail of at most this share should have [`TAIL_SAMPLES`] samples in it.
 const RARE_TAIL: f64 = 0.0100001;

@@ -1,8 +1,7 @@
 mod scalars {
     use super::super::startup_seconds;
     use crate::columns::TaggedOutcome;
-    use crate::fixture::sample_case;
-    use crate::fixture::{case, facts, failed, outcome, stream, table, warmup};
+    use crate::fixture::{case, facts, failed, outcome, sample_case, stream, table, warmup};
     use crate::table::Table;
     use llmscen_core::check::{Check, Confidence, NoData, Op, RequestLimit, RequestSet, Subject};
     use llmscen_core::label::Labels;
@@ -217,8 +216,7 @@ mod scalars {
 mod hardware {
     use super::super::*;
     use crate::Sample;
-    use crate::fixture::sample_case;
-    use crate::fixture::{case, facts, stream, table};
+    use crate::fixture::{case, facts, sample_case, stream, table};
     use llmscen_core::load::Shape;
     use llmscen_core::outcome::Outcome;
     use llmscen_core::plan::Case;

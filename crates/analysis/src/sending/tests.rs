@@ -1,7 +1,6 @@
 mod sending {
     use super::super::*;
-    use crate::fixture::sample_case;
-    use crate::fixture::{case, failed, outcome, stream, table, warmup};
+    use crate::fixture::{case, failed, outcome, sample_case, stream, table, warmup};
     use crate::judge::fixture::{check, conditions};
     use crate::judge::rule;
     use crate::round::rounds;

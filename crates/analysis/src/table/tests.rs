@@ -153,8 +153,7 @@ mod table {
 
 mod stage_slice {
     use crate::CaseFacts;
-    use crate::fixture::sample_case;
-    use crate::fixture::{case, failed, stream, table, warmup};
+    use crate::fixture::{case, failed, sample_case, stream, table, warmup};
     use llmscen_core::label::Scalar;
     use llmscen_core::load::{Arrival, Shape};
     use llmscen_core::manifest::Part;

@@ -1,7 +1,6 @@
 //! Histograms of a server: their increase over the measured windows.
 
-use super::Window;
-use super::{Scrape, SignalSeries};
+use super::{Scrape, SignalSeries, Window};
 use llmscen_core::telemetry::SignalStat;
 
 /// The increase of a histogram between two scrapes.

@@ -1,7 +1,6 @@
 use super::*;
 use crate::columns::TaggedOutcome;
-use crate::fixture::sample_case;
-use crate::fixture::{case, facts, outcome, stream, table, warmup};
+use crate::fixture::{case, facts, outcome, sample_case, stream, table, warmup};
 use llmscen_core::load::Shape;
 use llmscen_core::manifest::Part;
 use llmscen_core::metric::Stat;

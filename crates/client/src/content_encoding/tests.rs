@@ -234,8 +234,10 @@ proptest! {
     }
 
     #[test]
-    fn chunk_boundaries_change_nothing_in_corrupt_data(bytes in prop::collection::vec(any::<u8>(),
-        0..400), head in 0_usize..20) {
+    fn chunk_boundaries_change_nothing_in_corrupt_data(
+        bytes in prop::collection::vec(any::<u8>(), 0..400),
+        head in 0_usize..20
+    ) {
         for (coding, good) in [("gzip", gzip(&PARTS).0), ("zstd", zstd(&PARTS).0), ("deflate", Vec::new())] {
             let all = [&good[..head.min(good.len())], &bytes[..]].concat();
             let whole = decode_body(coding, [&all[..]]);

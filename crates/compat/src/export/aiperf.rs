@@ -4,9 +4,8 @@
 //! Latencies start at the actual send time and end at the last token. Quantiles are interpolated linearly, standard
 //! deviations are those of a population.
 
-use crate::export::ExportError;
 use crate::export::measured::SortedValues;
-use crate::export::{Export, File, Measured, Names, csv, slug};
+use crate::export::{Export, ExportError, File, Measured, Names, csv, slug};
 use llmscen_analysis::TimedRequest;
 use llmscen_core::metric::Metric;
 use llmscen_core::outcome::FailureKind;

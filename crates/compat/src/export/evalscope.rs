@@ -4,9 +4,8 @@
 //! (ms)`). The files have both names, so that older and newer dashboards can read them. Quantiles are by nearest
 //! rank.
 
-use crate::export::ExportError;
 use crate::export::measured::{SortedValues, rounded};
-use crate::export::{Export, File, Measured, Names, slug};
+use crate::export::{Export, ExportError, File, Measured, Names, slug};
 use llmscen_analysis::TimedRequest;
 use llmscen_core::metric::Metric;
 use serde::Serialize;

@@ -6,9 +6,8 @@ mod metrics;
 mod requests;
 mod table;
 
-use crate::export::ExportError;
 use crate::export::measured::SortedValues;
-use crate::export::{Export, File, Measured};
+use crate::export::{Export, ExportError, File, Measured};
 use llmscen_core::load::{Arrival, Shape};
 use llmscen_core::metric::Metric;
 use llmscen_core::target::TargetLocation;

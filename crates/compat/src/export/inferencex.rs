@@ -3,9 +3,8 @@
 //! That script divides the values of `vllm bench serve` by the GPUs, converts times to seconds, and adds the
 //! interactivity 1000 / TPOT. What it takes from the environment of a job is read from the scenario, or absent.
 
-use crate::export::ExportError;
 use crate::export::vllm::summary;
-use crate::export::{Export, File, Measured, Names, slug};
+use crate::export::{Export, ExportError, File, Measured, Names, slug};
 use llmscen_core::dataset::Source;
 use llmscen_core::distribution::Family;
 use llmscen_core::quantity::Quantity;

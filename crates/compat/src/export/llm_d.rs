@@ -2,10 +2,9 @@
 //!
 //! Latencies are in seconds and start at the actual send time; quantiles are interpolated linearly.
 
-use crate::export::ExportError;
 use crate::export::guidellm::totals;
 use crate::export::measured::SortedValues;
-use crate::export::{Export, File, Measured, Names, slug};
+use crate::export::{Export, ExportError, File, Measured, Names, slug};
 use llmscen_analysis::TimedRequest;
 use llmscen_core::dataset::Source;
 use llmscen_core::distribution::Family;

@@ -1,8 +1,7 @@
 //! The profile CSV of LMDeploy's benchmark scripts in its three generations, each with its header and a row per case.
 
-use crate::export::ExportError;
 use crate::export::measured::SortedValues;
-use crate::export::{Export, File, Measured, csv};
+use crate::export::{Export, ExportError, File, Measured, csv};
 use llmscen_core::metric::Metric;
 use llmscen_core::stats::quantile;
 

@@ -3,9 +3,8 @@
 //! Latencies start at the actual send time. Quantiles are interpolated linearly, standard deviations are those of a
 //! population.
 
-use crate::export::ExportError;
 use crate::export::measured::{SortedValues, secs};
-use crate::export::{Export, File, Measured, Names, slug};
+use crate::export::{Export, ExportError, File, Measured, Names, slug};
 use llmscen_analysis::TimedRequest;
 use llmscen_core::api::Api;
 use llmscen_core::load::Arrival;

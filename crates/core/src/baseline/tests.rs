@@ -1,6 +1,5 @@
 use super::*;
-use crate::check::relative::ReferenceKind;
-use crate::check::relative::Relative;
+use crate::check::relative::{ReferenceKind, Relative};
 
 #[test]
 fn a_level_takes_the_bounds_of_the_next_higher_one() {

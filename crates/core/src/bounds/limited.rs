@@ -4,11 +4,10 @@
 //! not unwind, so a thread that exceeds a limit stops for ever within the allocator, and its memory stays in use.
 
 use std::cell::{Cell, RefCell};
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::thread;
 use std::time::Duration;
+use std::{fmt, thread};
 
 /// Maximum memory of one piece of work, bytes: a text of 64 MiB that grows by doubling takes three times as much.
 const MEMORY: usize = 256 << 20;

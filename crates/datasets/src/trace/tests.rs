@@ -12,7 +12,7 @@ const MOONCAKE: &str = r#"{"timestamp": 0, "input_length": 1100, "output_length"
 {"timestamp": 1000, "input_length": 30, "output_length": 2, "hash_ids": [9]}
 "#;
 const AZURE: &str = "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 \
-18:15:46.6805900,37,4\r\n2023-11-16 18:15:50.9951690,39,10\r\n";
+    18:15:46.6805900,37,4\r\n2023-11-16 18:15:50.9951690,39,10\r\n";
 const BURSTGPT: &str = "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response \
     tokens,Total tokens,Log Type\n5,,1.2,ChatGPT,12,18,30,Conversation \
     log\n45,s1,0.1,GPT-4,14,6,20,API log\n118,s2,0.1,GPT-4,9,0,9,API log\n";

@@ -1,11 +1,9 @@
 //! What each key of `extract` means.
 
 use super::*;
-use crate::protocol;
-use crate::recordings;
 use crate::replay::{cut_up, decode as decode_built_in};
-use crate::spec::end;
-use crate::spec::{self, Spec};
+use crate::spec::{self, Spec, end};
+use crate::{protocol, recordings};
 use llmscen_core::api::Api;
 use llmscen_core::outcome::{FailureKind, Usage};
 use llmscen_core::request::{Done, ExtractUsage, RequestSpec};

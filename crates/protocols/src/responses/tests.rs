@@ -1,13 +1,12 @@
 use super::*;
-use crate::Message;
-use crate::laws;
 use crate::replay::decode;
+use crate::{Message, laws};
 use llmscen_core::api::Api;
 
 const CREATED: &str = "event: response.created\ndata: \
-{\"type\":\"response.created\",\"response\":{\"id\":\"r\",\"status\":\"in_progress\"}}\n\n";
+    {\"type\":\"response.created\",\"response\":{\"id\":\"r\",\"status\":\"in_progress\"}}\n\n";
 const HI: &str = "event: response.output_text.delta\ndata: \
-{\"type\":\"response.output_text.delta\",\"delta\":\"hi\"}\n\n";
+    {\"type\":\"response.output_text.delta\",\"delta\":\"hi\"}\n\n";
 const DONE: &str = "data: {\"type\":\"response.completed\",\"response\":{\"id\":\"r\",\"status\":\"completed\",\"usage\":{\"input_tokens\":3,\"output_tokens\":1}}}\n\n";
 
 fn run(stream: &[&str]) -> (Events, Reply) {

@@ -9,8 +9,7 @@ use crate::chart::pick::{
 use crate::chart::style::{FAN, INK, QUANTILES, Stroke};
 use crate::format::millis;
 use llmscen_core::metric::Metric;
-use llmscen_core::report::QuantileBand;
-use llmscen_core::report::{CaseReport, Report, Series};
+use llmscen_core::report::{CaseReport, QuantileBand, Report, Series};
 use llmscen_core::stats::trend::fit_line as fit;
 
 /// A quantile, its name, and the least number of gaps for which it differs from the maximum.

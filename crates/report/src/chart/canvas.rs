@@ -221,7 +221,7 @@ impl<'a> Canvas<'a> {
 const FAMILIES: &str = "Inter, Helvetica, Arial, &apos;Liberation Sans&apos;, sans-serif";
 /// Round line joins, as in the PNG.
 const SVG_STYLE: &str = "<style>polyline { stroke-linejoin: round; stroke-linecap: round } text { \
-font-kerning: normal }</style>";
+    font-kerning: normal }</style>";
 
 /// The drawing as a standalone SVG file, sized in logical pixels.
 pub fn svg_file(drawing: &str) -> Option<String> {

@@ -8,8 +8,7 @@ use crate::chart::pick::{
 };
 use crate::chart::style::ramp;
 use llmscen_core::metric::Metric;
-use llmscen_core::report::HeatMap;
-use llmscen_core::report::{CaseReport, Report};
+use llmscen_core::report::{CaseReport, HeatMap, Report};
 
 /// The most colors.
 const MAX_SHADES: usize = 6;

@@ -76,7 +76,7 @@ fn validity_notes(run: &Run) -> Vec<String> {
         format!(
             "{label}, {}: invalid measurement: {}",
             case.id,
-            case.audit.reasons.join("; ")
+            InvalidReason::joined(&case.audit.reasons)
         )
     };
     notes.extend(invalid.iter().take(MAX_NAMED).map(note));

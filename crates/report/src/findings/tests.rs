@@ -1,7 +1,6 @@
 use super::*;
 use crate::fixture::{case, failing, report_of, sweep};
-use llmscen_core::report::Cause;
-use llmscen_core::report::{GroupReport, RunVerdict};
+use llmscen_core::report::{Cause, GroupReport, RunVerdict};
 use llmscen_core::telemetry::SignalStat;
 
 /// A case with the mean and the maximum of signals.

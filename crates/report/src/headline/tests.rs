@@ -2,8 +2,7 @@ use super::*;
 use crate::fixture::{case, failing, no_data, report_of, sweep};
 use llmscen_core::label::{Labels, STAGE, Scalar};
 use llmscen_core::manifest::{FailedCase, Part};
-use llmscen_core::report::Cause;
-use llmscen_core::report::DatasetEnd;
+use llmscen_core::report::{Cause, DatasetEnd};
 
 #[test]
 fn validity_counts_the_invalid_cases() {

@@ -4,11 +4,11 @@ use crate::dimensions::dimensions;
 use crate::findings::{excess, limit_ratio};
 use crate::format::{against, check_title, counted, number, optional, percent, value};
 use crate::html::sparkline;
-use crate::objectives::titles;
-use crate::objectives::{severity, subject_mark};
+use crate::objectives::{severity, subject_mark, titles};
 use crate::search::{found_load, label_prefix, varied_key};
 use crate::table::{Emphasis, case_anchor};
 use llmscen_core::check::Verdict;
+use llmscen_core::endpoint::UrlParts;
 use llmscen_core::metric::Metric;
 use llmscen_core::report::{CaseReport, Report};
 use llmscen_core::units::Unit;
@@ -45,8 +45,7 @@ pub fn subject(report: &Report, plan: &str) -> Vec<String> {
     let server = match manifest.targets.iter().collect::<Vec<_>>().as_slice() {
         [] => None,
         [(url, server)] => {
-            let host = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
-            let host = host.split('/').next().unwrap_or_default();
+            let host = UrlParts::of(url).authority;
             Some(
                 [server.as_str(), host]
                     .into_iter()

@@ -4,8 +4,7 @@
 use crate::dimensions::{Dimension, case_at, dimensions, grid, heat_step};
 use crate::findings::{factor, limit_ratio};
 use crate::format::{against, check_title};
-use crate::objectives::titles;
-use crate::objectives::{limit_text, subject_mark};
+use crate::objectives::{limit_text, subject_mark, titles};
 use crate::table::{Emphasis, case_anchor};
 use llmscen_core::check::{Ruling, Verdict};
 use llmscen_core::report::{CaseReport, Report};

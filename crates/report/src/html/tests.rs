@@ -3,14 +3,15 @@ use crate::fixture;
 use crate::fixture::{failing, grid, no_data, report_of, searched, sweep};
 use llmscen_core::metric::Metric;
 use llmscen_core::outcome::FailureKind;
-use llmscen_core::report::Cause;
-use llmscen_core::report::{CaseReport, FailureExample, GroupReport, RunVerdict};
-use llmscen_core::report::{ChartData, HeatMap, QuantileBand, TimelineBar};
+use llmscen_core::report::{
+    CaseReport, Cause, ChartData, FailureExample, GroupReport, HeatMap, QuantileBand, RunVerdict,
+    TimelineBar,
+};
 
 const PLAN: &str =
     "version: 1\nname: chat\ntarget: { url: \"http://127.0.0.1:8000\", api_key: ${KEY} }\n";
 const ATTACK: &str = "</script><script>alert(1)</script><!-- <img src=x onerror=alert(2)> \" ' \
-& \u{2028} --> </pre></title>";
+    & \u{2028} --> </pre></title>";
 
 /// A case with data for every chart.
 fn case_with_all_charts(users: u32) -> CaseReport {

@@ -1,10 +1,8 @@
 use super::*;
 use crate::fixture::{failing, grid, no_data, observed, report_of, searched, sweep};
-use llmscen_core::check::relative::Relative;
-use llmscen_core::check::relative::{ReferenceKind, ReferenceValue};
+use llmscen_core::check::relative::{ReferenceKind, ReferenceValue, Relative};
 use llmscen_core::early_stop::{Aborted, Saturated};
-use llmscen_core::report::Cause;
-use llmscen_core::report::ShardRecord;
+use llmscen_core::report::{Cause, ShardRecord};
 use llmscen_core::signal::Signal;
 use llmscen_core::units::Unit;
 

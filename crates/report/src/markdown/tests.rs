@@ -1,8 +1,7 @@
 use super::*;
 use crate::fixture::{failing, no_data, report_of, sweep};
 use llmscen_core::manifest::Part;
-use llmscen_core::report::Cause;
-use llmscen_core::report::RunVerdict;
+use llmscen_core::report::{Cause, RunVerdict};
 
 #[test]
 fn a_small_report_starts_with_its_verdict() {

@@ -1,7 +1,6 @@
 use super::*;
 use crate::fixture::{case, failing, no_data, report_of, searched, sweep, two_groups};
-use llmscen_core::report::Cause;
-use llmscen_core::report::RunVerdict;
+use llmscen_core::report::{Cause, RunVerdict};
 
 fn shown(report: &Report, width: Option<usize>) -> String {
     let options = ScreenOptions {

@@ -229,7 +229,7 @@ const WORDS: [ReferenceKind; 3] = [
     ReferenceKind::Case,
 ];
 const FORM: &str = "Write for example `1.10 * baseline`, `0.95 * reference`, `1.5 * \
-case(variant=base)`, `0.5 * ttft{group=batch}.p95`, or `baseline` alone.";
+    case(variant=base)`, `0.5 * ttft{group=batch}.p95`, or `baseline` alone.";
 
 fn parse_against(word: &str) -> Option<ReferenceKind> {
     WORDS.into_iter().find(|against| against.name() == word)

@@ -13,10 +13,9 @@ fn a_field_is_explained_by_its_path() {
     assert_eq!(field_help(""), None);
 }
 
-use crate::defaults;
 use crate::fault::Review;
 use crate::tree::{Entry, Node, Span};
-use crate::validate;
+use crate::{defaults, validate};
 use serde_json::{Value, json};
 
 /// Every field with its path; `[]` is an item of a list.

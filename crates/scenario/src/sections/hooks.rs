@@ -284,9 +284,9 @@ pub(crate) fn decode(draft: &Draft<'_>, target: &Target, review: &mut Review) ->
 }
 
 const ACTION_HELP: &str = "Write its endpoint, for example `post: /reset_prefix_cache` (vLLM) or \
-`post: /flush_cache` (SGLang).";
+    `post: /flush_cache` (SGLang).";
 const PROFILER_HELP: &str = "Write its endpoints: `on_fail: { before: [{ post: /start_profile }], \
-after: [{ post: /stop_profile }] }`.";
+    after: [{ post: /stop_profile }] }`.";
 
 /// The paths of the lists of actions and commands.
 pub(crate) const ITEMS: [&str; 8] = [

@@ -283,7 +283,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<(Load, Op
 /// Keys that define the shape, of which only one may be set.
 const SHAPES: [&str; 5] = ["concurrency", "rate", "stages", "trace", "static"];
 const KEEP_ONE: &str = "Keep one of them. To cap an open loop use `max_in_flight`; to drop an \
-inherited key write `{first}: null`.";
+    inherited key write `{first}: null`.";
 const WITHOUT_STATIC: Rule = conflicts_with(&["static"], &[])
     .reason("a second end")
     .beside("ends after its rounds")

@@ -2,14 +2,13 @@
 
 use crate::draft::{Draft, headers};
 use crate::fault::{Mistake, Review};
-use crate::rules;
 use crate::schema_table::{Block, Kind, field, one_of, requires};
 use crate::sections::{dataset, load, request, slo};
 use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Entry, Node};
 use crate::values::load::{ARRIVALS, RATE, Rate, arrivals, rate};
 use crate::values::text::NAME;
-use crate::{defaults, tree};
+use crate::{defaults, rules, tree};
 use llmscen_core::api::Api;
 use llmscen_core::load::{Arrival, Shape};
 use llmscen_core::mix::{EntryLoad, MixEntry};

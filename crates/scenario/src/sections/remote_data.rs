@@ -56,7 +56,7 @@ pub(crate) const FIELD: Field = field(
 )
 .example(
     "{ \"hub:org/name split=test\": { commit: 0123456789abcdef0123456789abcdef01234567, \
-files: { test.jsonl: 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef } } }",
+    files: { test.jsonl: 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef } } }",
 );
 
 /// The data that `dataset.path` names on the hub or by a URL. Reports keys that do not fit.

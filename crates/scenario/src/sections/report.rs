@@ -3,9 +3,9 @@
 use crate::draft::Draft;
 use crate::schema_table::{Block, Kind, field};
 use crate::tree::Node;
-use llmscen_core::artifacts::ExportFormat;
-use llmscen_core::artifacts::{Bodies, Store};
-use llmscen_core::artifacts::{Mlflow, Trackers, UploadFiles, Wandb, WandbMode};
+use llmscen_core::artifacts::{
+    Bodies, ExportFormat, Mlflow, Store, Trackers, UploadFiles, Wandb, WandbMode,
+};
 use llmscen_core::plan::{Format, ReportSpec};
 use llmscen_core::redact::Secret;
 

@@ -2,13 +2,12 @@
 
 use crate::draft::Draft;
 use crate::fault::{Mistake, Review};
-use crate::patch_names;
 use crate::schema_table::{Block, Default, Kind, field, one_of};
 use crate::source::Sources;
-use crate::sweep;
 use crate::tree::{Data, Node};
 use crate::values::command::{ARGUMENT, COMMAND, SIMULATOR_SETTING, argument, command};
 use crate::values::time::{SPAN, duration};
+use crate::{patch_names, sweep};
 use llmscen_core::endpoint::UrlParts;
 use llmscen_core::plan::Case;
 use llmscen_core::redact::Secret;

@@ -721,13 +721,6 @@ fn is_region(text: &str) -> bool {
     number && words.len() >= 2 && words.iter().all(is_word)
 }
 
-/// Whether a URL has a user before its host.
-fn has_user(url: &str) -> bool {
-    let rest = url.split_once("://").map_or("", |(_, rest)| rest);
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    authority.contains('@')
-}
-
 /// Reports headers that a signature sets itself.
 fn check_signed_headers(draft: &Draft<'_>, review: &mut Review) {
     let Some(aws) = draft.entry("target.aws") else {
@@ -738,7 +731,9 @@ fn check_signed_headers(draft: &Draft<'_>, review: &mut Review) {
         name == "authorization" || name.starts_with("x-amz-")
     };
     if let Some(node) = draft.get("target.url")
-        && node.text().is_some_and(|url| has_user(&url))
+        && node
+            .text()
+            .is_some_and(|url| UrlParts::of(&url).user.is_some())
     {
         let mistake = Mistake::new(
             node.at,

@@ -1,14 +1,12 @@
 //! `telemetry`: what is sampled during the run; `target.metrics`: the metrics endpoint of the server.
 
-use crate::draft::Draft;
-use crate::draft::headers;
+use crate::draft::{Draft, headers};
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Kind, Leaf, conflicts_with, field, one_of, only_with, requires};
 use crate::tree::{Data, Node};
-use crate::values::describe_actual;
-use crate::values::expect;
 use crate::values::target::{SIMULATOR, comparable_url, url_error};
 use crate::values::time::{DURATION, SPAN, duration};
+use crate::values::{describe_actual, expect};
 use llmscen_core::telemetry::{MetricsKind, MetricsSource, Scrape, TelemetrySpec};
 use llmscen_core::units::Nanos;
 use serde_json::json;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 const BASE: &str = "version: 1\nname: t\ntarget: {url: simulator}\ndataset: openqa\nload: \
-{concurrency: 8, requests: 400}\n";
+    {concurrency: 8, requests: 400}\n";
 
 fn default_exprs(checks: &[Check]) -> Vec<&str> {
     let defaults = checks.iter().filter(|check| check.is_default);

@@ -6,7 +6,7 @@ use llmscen_core::check::{Check, Confidence};
 use llmscen_core::plan::Plan;
 
 const BASE: &str = "version: 1\nname: t\ntarget: {url: simulator}\ndataset: openqa\nload: \
-{concurrency: 8, requests: 400}\n";
+    {concurrency: 8, requests: 400}\n";
 
 fn exprs(plan: &Plan) -> Vec<String> {
     plan.cases[0]

@@ -4,7 +4,7 @@ use super::*;
 use llmscen_core::plan::PlannedRound;
 
 const FLEET: &str = "\
-version: 1
+    version: 1
 name: fleet
 target: { url: 'http://127.0.0.1:9/v1/chat/completions', model: m, server: { preset: simulator, args: { alpha: 1ms } } }
 variants:

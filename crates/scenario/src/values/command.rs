@@ -85,8 +85,8 @@ fn word(node: &Node) -> Option<String> {
     }
 }
 
-/// The style of arguments that are settings of the simulator: `max_num_seqs: 64` is `--set
-/// target.simulator.max_num_seqs=64`.
+/// The style of arguments that are settings of the simulator: `max_num_seqs: 64` is
+/// `--set target.simulator.max_num_seqs=64`.
 pub(crate) const SIMULATOR_SETTING: &str = "setting";
 
 /// The flag and its values: `max_num_seqs: 64` is `--max-num-seqs 64`, `true` the flag alone, `false` nothing. A name

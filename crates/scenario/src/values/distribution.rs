@@ -703,8 +703,8 @@ fn rows(text: &str, file: usize) -> impl Iterator<Item = (Span, csv::StringRecor
 
 const PAIRS_EXPECTED: &str = "a table of prompt and output lengths";
 const PAIRS_EXAMPLES: &str = "`{ pairs: [[100, 20], [4000, 300]] }`, `{ pairs: [[100, 20, 3], \
-[4000, 300, 1]] }` with weights, or `{ file: pairs.csv, input: ContextTokens, output: \
-GeneratedTokens }`";
+    [4000, 300, 1]] }` with weights, or `{ file: pairs.csv, input: ContextTokens, output: \
+    GeneratedTokens }`";
 
 /// Pairs of prompt and output lengths.
 pub(crate) static PAIRS: Leaf = Leaf {

@@ -3,9 +3,8 @@
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Kind, Leaf};
 use crate::tree::{Data, Entry, Node};
-use crate::values::describe_actual;
 use crate::values::time::duration;
-use crate::values::{expect_some, object_schema};
+use crate::values::{describe_actual, expect_some, object_schema};
 use llmscen_core::label;
 use llmscen_core::load::{Arrival, AtLimit, MaxInFlight};
 use llmscen_core::stage::RateProfile;
@@ -163,7 +162,7 @@ fn rate_schema() -> serde_json::Value {
 }
 
 const STAGE_RATE_EXPECTED: &str = "a rate such as `8/s`, a ramp such as `1/s -> 20/s`, or `{ \
-sine: { mean, amplitude, period } }`";
+    sine: { mean, amplitude, period } }`";
 const STAGE_USERS_EXPECTED: &str = "a number of users such as `16`, or a ramp such as `4 -> 64`";
 
 const MAX_USERS: u32 = 1_000_000;

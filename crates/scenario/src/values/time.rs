@@ -3,8 +3,7 @@
 use crate::fault::{Mistake, Review};
 use crate::schema_table::Leaf;
 use crate::tree::{Data, Node};
-use crate::values::describe_actual;
-use crate::values::{expect, expect_some};
+use crate::values::{describe_actual, expect, expect_some};
 use llmscen_core::load::Warmup;
 use llmscen_core::units::{Nanos, parse_duration};
 use serde_json::json;

@@ -2,8 +2,7 @@
 
 use super::{ChoiceText, Part, Piece, Protocol, Reply, Times};
 use crate::generation::{Call, Generation, Refusal};
-use crate::http::Request;
-use crate::http::chunk;
+use crate::http::{Request, chunk};
 use serde_json::json;
 use std::fmt::Write;
 

@@ -2,9 +2,8 @@
 
 use super::{CREATED, ChoiceText, Part, Piece, Protocol, Reply, Times, openai};
 use crate::generation::{Call, Finish, Generation, Refusal};
-use crate::http;
 use crate::prompt::Prompt;
-use crate::websocket;
+use crate::{http, websocket};
 use serde_json::Value;
 use std::fmt::Write;
 

@@ -83,7 +83,7 @@ fn compare_values(contrast: &mut Contrast, scale: Scale) {
 
 /// The note of a throughput that is over whole runs on one side.
 const OF_WHOLE_RUN: &str = "not tested: sending was not steady for long enough, so that a \
-throughput is over the whole run, start and drain included";
+    throughput is over the whole run, start and drain included";
 
 fn missing_bounds_note(a: &Reading, b: &Reading) -> String {
     match (a.value, b.value) {

@@ -1,10 +1,9 @@
 //! benchmarks.csv: three header lines and a line per benchmark. It has every column that any benchmark has.
 
-use crate::export::ExportError;
 use crate::export::guidellm::distribution::Dist;
 use crate::export::guidellm::metrics::{Clock, NamedMetric, STATUSES, totals};
 use crate::export::measured::SortedValues;
-use crate::export::{Measured, csv};
+use crate::export::{ExportError, Measured, csv};
 use llmscen_core::metric::Metric;
 use llmscen_core::units::Nanos;
 use serde_json::Value;

@@ -403,8 +403,8 @@ const DATASETS: &[(&str, &str, &str)] = &[
 ];
 
 const EXPECTED: &str = "openqa, longalpaca, line_by_line, custom, random, random_vl, \
-random_multi_turn, flickr8k, kontext_bench, mmmu_multi_image, share_gpt_*, custom_multi_turn, \
-swe_smith, trie_*, speed_benchmark, speed_benchmark_long, embedding, rerank or workload_trace";
+    random_multi_turn, flickr8k, kontext_bench, mmmu_multi_image, share_gpt_*, custom_multi_turn, \
+    swe_smith, trie_*, speed_benchmark, speed_benchmark_long, embedding, rerank or workload_trace";
 
 pub(super) fn dataset_name(draft: &Draft) -> String {
     draft.text("--dataset").unwrap_or_else(|| "openqa".into())

@@ -270,7 +270,7 @@ fn becomes(content: &str, parts: &[&str], cases_of_all: usize, loses_load: bool)
 }
 
 const AIPERF: &str = "benchmark:\n  model: m\n  endpoint: { url: 'http://h:8000', type: chat }\n  \
-dataset: { type: synthetic, prompts: { isl: 100, osl: 10 } }\n";
+    dataset: { type: synthetic, prompts: { isl: 100, osl: 10 } }\n";
 
 #[test]
 fn every_phase_and_every_point_of_a_sweep_is_a_case() {
@@ -432,7 +432,7 @@ fn ramps_and_filters_of_aiperf_are_kept() {
 }
 
 const INFERENCE_PERF: &str = "api: { type: chat, streaming: true }\nserver: { type: vllm, \
-model_name: m, base_url: 'http://h:8000' }\n";
+    model_name: m, base_url: 'http://h:8000' }\n";
 
 #[test]
 fn workloads_of_inference_perf_keep_their_lengths_and_sessions() {
