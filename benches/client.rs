@@ -5,6 +5,7 @@ use llmscen::run::context::Context;
 use llmscen::run::event::Event;
 use llmscen::run::execution::{CompletedRun, run_plan};
 use llmscen::run::stop::Stop;
+use llmscen_core::report::InvalidReason;
 use llmscen_datasets::CacheDir;
 use llmscen_scenario::Input;
 use polars::prelude::{DataFrame, ParquetReader, SerReader};
@@ -121,7 +122,7 @@ fn describe(told: &mut Value, conducted: &CompletedRun, job: &Job, zero: u64) {
     told["ok"] = json!(case.counts.ok);
     told["failures"] = json!(case.counts.failures);
     told["lag_ms_p99"] = json!(case.audit.schedule_lag_ms_p99);
-    told["audit"] = json!(case.audit.reasons.join("; "));
+    told["audit"] = json!(InvalidReason::joined(&case.audit.reasons));
     if job.burst || job.order.stamped {
         spans(
             told,

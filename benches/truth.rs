@@ -6,6 +6,7 @@
 #[path = "../tests/it/witness.rs"]
 mod witness;
 
+use llmscen_core::report::InvalidReason;
 use witness::*;
 
 fn main() {
@@ -53,7 +54,7 @@ fn closed(streams: u32) {
     let verdict = if audit.valid {
         "valid".to_owned()
     } else {
-        audit.reasons.join("; ")
+        InvalidReason::joined(&audit.reasons)
     };
     println!(
         "| {streams} | {} | {} | {} | {verdict} |",

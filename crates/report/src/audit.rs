@@ -3,7 +3,7 @@
 use crate::format::{ABSENT, against, check_title, millis, optional, percent};
 use crate::table::{Cell, Column, Columns, Emphasis, Table};
 use llmscen_core::check::{Ruling, Verdict};
-use llmscen_core::report::{Audit, CaseReport, ObjectiveAudit, Report};
+use llmscen_core::report::{Audit, CaseReport, InvalidReason, ObjectiveAudit, Report};
 use llmscen_core::units::Unit;
 
 /// The self-audit of the cases.
@@ -67,7 +67,7 @@ pub(crate) fn audit_table<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport
             Cell::count(case.audit.held).with_stat("audit", "held")
         })
         .add(Column::text().documents("Reasons"), |(_, case)| {
-            Cell::prose(InvalidReason::joined(&case.audit.reasons))
+            Cell::prose(&InvalidReason::joined(&case.audit.reasons))
         })
         .table_with(cases, |(_, case), row| row.case(&case.id))
 }
@@ -139,7 +139,7 @@ pub(crate) fn doubtful_objectives(report: &Report) -> Table {
             judged(verdict, audit.fast, audit.observed[2])
         })
         .add(shown("Reason"), |(.., audit, _)| {
-            Cell::prose(InvalidReason::joined(&audit.reasons))
+            Cell::prose(&InvalidReason::joined(&audit.reasons))
         })
         .table_with(doubtful, |(_, case, ..), row| row.case(&case.id))
 }

@@ -80,7 +80,7 @@ fn case_suite(scenario: &str, case: &CaseReport, inconclusive: Inconclusive) -> 
         let status = failed_status(
             NonSuccessKind::Error,
             "invalid",
-            InvalidReason::joined(&case.audit.reasons),
+            &InvalidReason::joined(&case.audit.reasons),
         );
         suite.add_test_case(test("self-audit".to_owned(), &class, status));
     }

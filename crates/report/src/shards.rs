@@ -2,7 +2,7 @@
 
 use crate::format::{ABSENT, counted, millis, optional};
 use crate::table::{Cell, Column, Columns, Table};
-use llmscen_core::report::{CaseReport, Report, ShardRecord};
+use llmscen_core::report::{CaseReport, InvalidReason, Report, ShardRecord};
 use llmscen_core::stats::quantile::select_quantile;
 use llmscen_core::units::Unit;
 use std::collections::BTreeSet;
@@ -60,7 +60,7 @@ pub(crate) fn shards_table(report: &Report) -> Table {
         .add(number("TTFT p50"), millis_of(|shard| shard.ttft_ms_p50))
         .add(number("TTFT p99"), millis_of(|shard| shard.ttft_ms_p99))
         .add(text("Reasons"), |(.., shard)| {
-            Cell::prose(InvalidReason::joined(&shard.reasons))
+            Cell::prose(&InvalidReason::joined(&shard.reasons))
         })
         .table_with(shards, |(_, case, _), row| row.case(&case.id))
 }

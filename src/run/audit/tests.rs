@@ -24,6 +24,10 @@ use std::collections::BTreeMap;
 
 const MS: u64 = 1_000_000;
 
+pub(crate) fn texts(reasons: &[InvalidReason]) -> Vec<&str> {
+    reasons.iter().map(InvalidReason::text).collect()
+}
+
 pub(crate) fn case(url: &str) -> Case {
     let ms = Nanos::from_millis;
     let target = Target::chat(url);
@@ -182,12 +186,12 @@ fn every_condition_gives_its_own_reason() {
         "one worker thread was stalled for 8% of the time (limit 5%, `audit.stalled`)",
         "one worker thread used 95% of a CPU core (limit 90%, `audit.cpu`)",
     ];
-    assert_eq!(found(&[&slow], &open).reasons, known);
+    assert_eq!(texts(&found(&[&slow], &open).reasons), known);
     // 12 ms of delay and 2 × 1 ms in a cycle of 112 ms.
     let closed = found(&[&part(&[(100, 160)], 0.02, 1.0)], &sample(&[12.0]));
     assert_eq!(closed.idle, Some(0.125));
     assert_eq!(
-        closed.reasons,
+        texts(&closed.reasons),
         ["users waited for the load generator for 12.5% of their time (limit 10%, `audit.idle`)"]
     );
 }
@@ -256,7 +260,8 @@ fn dropped_arrivals_are_no_delay_of_the_load_generator() {
         dropped: 80,
         ..Counts::default()
     };
-    let reason = |sample: &Sample| found(&[&part(&[], 0.0, 0.0)], sample).reasons.concat();
+    let reason =
+        |sample: &Sample| InvalidReason::joined(&found(&[&part(&[], 0.0, 0.0)], sample).reasons);
     let known = "achieved 60% of the offered rate (limit 98%, `audit.achieved`); 80 of 200 arrivals were dropped at \
                  `load.max_in_flight`";
     assert_eq!(reason(&full), Cause::OffPlan.reason(known).text());

@@ -12,7 +12,6 @@ use llmscen_client::clock::Clock;
 use llmscen_client::counters::LiveCounters;
 use llmscen_client::http::{CompletedCall, HttpClient, HttpOptions};
 use llmscen_client::route::Route;
-use llmscen_core::api::Api;
 use llmscen_core::outcome::{FailureKind, Outcome, Phase};
 use llmscen_core::request::PreparedRequest;
 use llmscen_core::target::{Pool, Target, TargetLocation, Timeouts, Tls};

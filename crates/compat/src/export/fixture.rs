@@ -2,7 +2,6 @@
 
 use crate::export::{File, Measured, export};
 use llmscen_analysis::{CaseFacts, Table, TaggedOutcome, timed_requests};
-use llmscen_core::api::Api;
 use llmscen_core::artifacts::ExportFormat;
 use llmscen_core::dataset::{DatasetSpec, Source};
 use llmscen_core::label::{Labels, Scalar};
@@ -14,7 +13,7 @@ use llmscen_core::plan::Case;
 use llmscen_core::report::{CaseReport, FailureExample};
 use llmscen_core::request::{PreparedRequest, RequestSpec};
 use llmscen_core::sample::Counts;
-use llmscen_core::target::{ModelShare, Pool, Target, TargetLocation, Timeouts, Tls};
+use llmscen_core::target::{ModelShare, Target};
 use llmscen_core::units::Nanos;
 
 fn ms(millis: u64) -> Nanos {

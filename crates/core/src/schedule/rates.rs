@@ -23,7 +23,8 @@ use crate::load::Arrival;
 use crate::schedule::arrival::Arrivals;
 use crate::seed::Seed;
 #[cfg(test)]
-use crate::stage::{RateProfile, RateStage, bounds};
+use crate::stage::bounds;
+use crate::stage::{RateProfile, RateStage};
 use crate::units::Nanos;
 use std::f64::consts::{PI, TAU};
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use crate::format::{counted, shorten, value};
 use crate::objectives::worst_ruling;
 use llmscen_core::check::Ruling;
 use llmscen_core::compare::{Comparison, Difference, Run};
-use llmscen_core::report::CaseReport;
+use llmscen_core::report::{CaseReport, InvalidReason};
 
 /// The longest value of a plan in a note, in characters.
 const MAX_VALUE: usize = 60;

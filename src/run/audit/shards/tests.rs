@@ -1,5 +1,6 @@
 use super::*;
 use crate::run::audit::tests::case;
+use crate::run::audit::tests::texts;
 use llmscen_core::load::{AtLimit, MaxInFlight};
 use llmscen_core::manifest::Stall;
 use llmscen_core::sample::Counts;
@@ -127,7 +128,7 @@ fn a_shard_that_was_lost_late_or_behind_is_named() {
         ..Vitals::default()
     };
     assert_eq!(
-        reasons(&|shard| shard.vitals = Some(vitals(0.3, 0.95))),
+        texts(&reasons(&|shard| shard.vitals = Some(vitals(0.3, 0.95)))),
         [
             "shard 2 (host-2): one worker thread was stalled for 30% of the time (limit 5%, `audit.stalled`)",
             "shard 2 (host-2): one worker thread used 95% of a CPU core (limit 90%, `audit.cpu`)"
@@ -137,7 +138,7 @@ fn a_shard_that_was_lost_late_or_behind_is_named() {
     late.get_mut(&2).unwrap().send_delays_ms = (0..400).map(|at| f64::from(at) / 10.0).collect();
     let seen = audited(four(|_| ()), &late);
     let known = "shard 2 (host-2): send delay p99 is 39.5 ms (limit 1 ms, `audit.lag_p99`)";
-    assert_eq!(seen.records[2].reasons, [known]);
+    assert_eq!(texts(&seen.records[2].reasons), [known]);
     let delayed = DelayedShard {
         name: "shard 2 (host-2)".into(),
         p99_ms: 39.5,
