@@ -5,7 +5,7 @@ use llmscen_client::http::{HttpClient, HttpOptions};
 use llmscen_client::route::Route;
 use llmscen_core::api::Api;
 use llmscen_core::schedule::shard::Shard;
-use llmscen_core::target::{Pool, Target, TargetLocation, Timeouts, Tls};
+use llmscen_core::target::Target;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
