@@ -4,7 +4,6 @@ use crate::columns::TaggedOutcome;
 use crate::measured_requests::{MeasuredRequests, RequestFields, RequestsBuilder};
 use crate::table::Table;
 use crate::{CaseFacts, Sample};
-use llmscen_core::api::Api;
 use llmscen_core::dataset::{DatasetSpec, Source};
 use llmscen_core::label::Labels;
 use llmscen_core::load::{Load, Shape};
@@ -14,7 +13,7 @@ use llmscen_core::outcome::{
 };
 use llmscen_core::plan::Case;
 use llmscen_core::request::RequestSpec;
-use llmscen_core::target::{ModelShare, Pool, Target, TargetLocation, Timeouts, Tls};
+use llmscen_core::target::Target;
 use llmscen_core::units::Nanos;
 use polars::prelude::{DataFrame, ParquetReader, SerReader};
 use std::io::Cursor;

@@ -4,7 +4,7 @@ use crate::route::Route;
 use llmscen_core::api::Api;
 use llmscen_core::outcome::Phase;
 use llmscen_core::request::PreparedRequest;
-use llmscen_core::target::{Target, TargetLocation, Timeouts};
+use llmscen_core::target::{Target, Timeouts};
 use llmscen_core::units::Nanos;
 use llmscen_protocols::protocol;
 use std::time::Instant;
