@@ -33,11 +33,8 @@ pub(crate) fn shares<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -
         let shares = answers.shares.iter();
         shares.map(move |share| (index, case, share))
     });
-    Columns::new()
-        .add(
-            Column::text().documents("Case"),
-            |(index, case, _): &(usize, &CaseReport, &AnswerShare)| Cell::case(*index, &case.id),
-        )
+    Columns::<(usize, &CaseReport, &AnswerShare)>::new()
+        .add_case(Column::text().documents("Case"))
         .add(Column::text().documents("Answers"), |(.., share)| {
             Cell::prose(label(share.metric))
         })
@@ -55,7 +52,7 @@ pub(crate) fn shares<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -
         .add(Column::number().documents("Checked"), |(.., share)| {
             Cell::count(share.checked)
         })
-        .table_with(shares, |(_, case, _), row| row.case(&case.id))
+        .table_by_case(shares)
 }
 
 /// A row for each check that failed in each case.
@@ -64,13 +61,8 @@ pub(crate) fn failed_checks<'a>(cases: impl Iterator<Item = (usize, &'a CaseRepo
         let failed = answers.failed_checks.iter();
         failed.map(move |failed| (index, case, failed))
     });
-    Columns::new()
-        .add(
-            Column::text().documents("Case"),
-            |(index, case, _): &(usize, &CaseReport, &FailedCheckCount)| {
-                Cell::case(*index, &case.id)
-            },
-        )
+    Columns::<(usize, &CaseReport, &FailedCheckCount)>::new()
+        .add_case(Column::text().documents("Case"))
         .add(
             Column::text().documents("First failed check"),
             |(.., failed)| Cell::code(failed.check.name()).emphasized(Emphasis::Fail),
@@ -81,7 +73,7 @@ pub(crate) fn failed_checks<'a>(cases: impl Iterator<Item = (usize, &'a CaseRepo
         .add(Column::text().documents("First reason"), |(.., failed)| {
             Cell::code(&failed.reason)
         })
-        .table_with(failed, |(_, case, _), row| row.case(&case.id))
+        .table_by_case(failed)
 }
 
 /// The first failed answers of each case whose text is stored.
@@ -92,11 +84,8 @@ pub(crate) fn failed_answers<'a>(cases: impl Iterator<Item = (usize, &'a CaseRep
     });
     let text = |head: &str| Column::text().documents(head);
     let number = |head: &str| Column::number().documents(head);
-    Columns::new()
-        .add(
-            text("Case"),
-            |(index, case, _): &(usize, &CaseReport, &FailedAnswer)| Cell::case(*index, &case.id),
-        )
+    Columns::<(usize, &CaseReport, &FailedAnswer)>::new()
+        .add_case(text("Case"))
         .add(number("Round"), |(.., answer)| {
             Cell::count(u64::from(answer.round))
         })
@@ -111,7 +100,7 @@ pub(crate) fn failed_answers<'a>(cases: impl Iterator<Item = (usize, &'a CaseRep
         .add(text("Answer"), |(.., answer)| {
             Cell::code(&beginning(&answer.text))
         })
-        .table_with(failed, |(_, case, _), row| row.case(&case.id))
+        .table_by_case(failed)
 }
 
 /// The beginning of a text in one line.

@@ -19,9 +19,7 @@ pub(crate) fn audit_table<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport
     let share = |stat, of| figure(Unit::Share, stat, of);
     let shown = |head: &str| Column::number().documents(head);
     Columns::<Indexed<'_>>::new()
-        .add(Column::text().documents("Case"), |(index, case)| {
-            Cell::case(*index, &case.id)
-        })
+        .add_case(Column::text().documents("Case"))
         .add(
             Column::text().documents("Verdicts"),
             |(_, case)| match count_invalid_verdicts(case) {
@@ -69,7 +67,7 @@ pub(crate) fn audit_table<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport
         .add(Column::text().documents("Reasons"), |(_, case)| {
             Cell::prose(&InvalidReason::joined(&case.audit.reasons))
         })
-        .table_with(cases, |(_, case), row| row.case(&case.id))
+        .table_by_case(cases)
 }
 
 /// How many verdicts of a case the audit invalidates, and whether it invalidates any.
@@ -108,11 +106,11 @@ pub(crate) fn audit_limits(report: &Report) -> String {
 /// one row compares the measured verdict with those for the slowest and the fastest server that its stalls and delays
 /// allow.
 pub(crate) fn doubtful_objectives(report: &Report) -> Table {
-    type Doubtful<'a> = (usize, &'a CaseReport, &'a ObjectiveAudit, &'a Verdict);
+    type Doubtful<'a> = (usize, &'a CaseReport, (&'a ObjectiveAudit, &'a Verdict));
     let doubtful = report.cases.iter().enumerate().flat_map(|(index, case)| {
         let audited = case.audit.objectives.iter().zip(&case.verdicts);
         let doubtful = audited.filter(|(audit, _)| !audit.reasons.is_empty() || is_doubtful(audit));
-        doubtful.map(move |(audit, verdict)| (index, case, audit, verdict))
+        doubtful.map(move |audited| (index, case, audited))
     });
     let judged = |verdict: &Verdict, ruling: Option<Ruling>, observed: Option<f64>| match ruling {
         Some(ruling) => {
@@ -122,26 +120,24 @@ pub(crate) fn doubtful_objectives(report: &Report) -> Table {
         None => Cell::prose(ABSENT),
     };
     let shown = |head: &str| Column::text().documents(head);
-    Columns::new()
-        .add(shown("Case"), |(index, case, ..): &Doubtful<'_>| {
-            Cell::case(*index, &case.id)
-        })
-        .add(shown("Objective"), |(.., verdict)| {
+    Columns::<Doubtful<'_>>::new()
+        .add_case(shown("Case"))
+        .add(shown("Objective"), |(.., (_, verdict))| {
             Cell::code(&check_title(&verdict.check))
         })
-        .add(shown("As measured"), |(.., audit, verdict)| {
+        .add(shown("As measured"), |(.., (audit, verdict))| {
             judged(verdict, Some(audit.measured), audit.observed[0])
         })
-        .add(shown("Slowest possible"), |(.., audit, verdict)| {
+        .add(shown("Slowest possible"), |(.., (audit, verdict))| {
             judged(verdict, audit.slow, audit.observed[1])
         })
-        .add(shown("Fastest possible"), |(.., audit, verdict)| {
+        .add(shown("Fastest possible"), |(.., (audit, verdict))| {
             judged(verdict, audit.fast, audit.observed[2])
         })
-        .add(shown("Reason"), |(.., audit, _)| {
+        .add(shown("Reason"), |(.., (audit, _))| {
             Cell::prose(&InvalidReason::joined(&audit.reasons))
         })
-        .table_with(doubtful, |(_, case, ..), row| row.case(&case.id))
+        .table_by_case(doubtful)
 }
 
 fn is_doubtful(audit: &ObjectiveAudit) -> bool {

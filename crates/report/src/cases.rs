@@ -2,7 +2,7 @@
 
 use crate::dimensions::{Dimension, dimensions};
 use crate::format::{ABSENT, depends_on_output_tokens, number, optional, percent, value};
-use crate::table::{Cell, Column, Columns, Emphasis, Row, Screen, Table};
+use crate::table::{Cell, Column, Columns, Emphasis, OfCase, Row, Screen, Table};
 use llmscen_core::check::Ruling;
 use llmscen_core::metric::{Metric, Stat};
 use llmscen_core::report::{
@@ -42,26 +42,30 @@ pub(crate) fn metric_cell(case: &CaseReport, metric: Metric, value: Option<f64>)
 
 /// The metrics of a case, or of one of its groups of requests.
 struct Metrics<'a> {
+    /// Index of the case.
+    index: usize,
     case: &'a CaseReport,
-    is_group: bool,
+    group: Option<&'a GroupReport>,
     scalars: &'a BTreeMap<Metric, f64>,
     distributions: &'a BTreeMap<Metric, SummaryStatistics>,
 }
 
 impl<'a> Metrics<'a> {
-    fn of_case(case: &'a CaseReport) -> Metrics<'a> {
+    fn of_case(index: usize, case: &'a CaseReport) -> Metrics<'a> {
         Metrics {
+            index,
             case,
-            is_group: false,
+            group: None,
             scalars: &case.scalars,
             distributions: &case.distributions,
         }
     }
 
-    fn of_group(case: &'a CaseReport, group: &'a GroupReport) -> Metrics<'a> {
+    fn of_group(index: usize, case: &'a CaseReport, group: &'a GroupReport) -> Metrics<'a> {
         Metrics {
+            index,
             case,
-            is_group: true,
+            group: Some(group),
             scalars: &group.scalars,
             distributions: &group.distributions,
         }
@@ -69,7 +73,7 @@ impl<'a> Metrics<'a> {
 
     fn cell(&self, metric: Metric, value: Option<f64>, stat: &str) -> Cell {
         let cell = metric_cell(self.case, metric, value);
-        if self.is_group {
+        if self.group.is_some() {
             cell
         } else {
             cell.with_stat(metric.column(), stat)
@@ -98,6 +102,42 @@ impl<'a> Metrics<'a> {
         )
     }
 
+    fn ok_and_scheduled(&self) -> (u64, u64) {
+        let counts = &self.case.counts;
+        self.group.map_or((counts.ok, counts.scheduled), |group| {
+            (group.ok, group.scheduled)
+        })
+    }
+
+    fn scheduled(&self) -> Cell {
+        Cell::count(self.ok_and_scheduled().1)
+    }
+
+    fn ok(&self) -> Cell {
+        Cell::count(self.ok_and_scheduled().0)
+    }
+
+    fn ok_of_scheduled(&self) -> Cell {
+        let (ok, scheduled) = self.ok_and_scheduled();
+        Cell::figure(format!("{ok} / {scheduled}"), None::<f64>)
+            .in_terminal(format!("{ok}/{scheduled}"))
+    }
+
+    /// The name of the group.
+    fn name(&self) -> Cell {
+        Cell::code(self.group.map_or("", |group| &group.name))
+    }
+
+    /// The achieved and the offered arrival rate.
+    fn rates(&self) -> Cell {
+        let rate = |metric| match self.scalars.get(&metric) {
+            Some(rate) => number(*rate),
+            None => ABSENT.to_owned(),
+        };
+        let [sent, offered] = [Metric::RateAchieved, Metric::RateOffered].map(rate);
+        Cell::figure(format!("{sent} / {offered}"), None::<f64>)
+    }
+
     /// The measured window; a group without one shows that of its case.
     fn window(&self) -> Cell {
         let window = self
@@ -110,7 +150,7 @@ impl<'a> Metrics<'a> {
     fn errors(&self) -> Cell {
         let errors = self.scalars.get(&Metric::ErrorRate).copied();
         let cell = Cell::figure(errors.map_or_else(|| ABSENT.to_owned(), percent), errors);
-        let cell = if self.is_group {
+        let cell = if self.group.is_some() {
             cell
         } else {
             cell.with_stat(Metric::ErrorRate.column(), "")
@@ -123,78 +163,67 @@ impl<'a> Metrics<'a> {
     }
 }
 
-/// A case, or a traffic class of it.
-struct CaseRow<'a> {
-    index: usize,
-    metrics: Metrics<'a>,
-    class: Option<&'a GroupReport>,
+impl OfCase for Metrics<'_> {
+    fn case(&self) -> (usize, &CaseReport) {
+        (self.index, self.case)
+    }
 }
 
-impl CaseRow<'_> {
-    fn ok_and_scheduled(&self) -> (u64, u64) {
-        let counts = &self.metrics.case.counts;
-        self.class.map_or((counts.ok, counts.scheduled), |class| {
-            (class.ok, class.scheduled)
-        })
-    }
+fn scalar(metric: Metric) -> impl Fn(&Metrics<'_>) -> Cell {
+    move |metrics| metrics.scalar(metric)
+}
 
-    fn name(&self) -> Cell {
-        let id = &self.metrics.case.id;
-        let cell = Cell::case(self.index, id);
-        match self.class {
-            Some(class) => cell.in_terminal(format!("{id}: {}", class.name)),
-            None => cell,
-        }
-    }
+fn mean(metric: Metric) -> impl Fn(&Metrics<'_>) -> Cell {
+    move |metrics| metrics.mean(metric)
+}
 
-    fn ok_of_scheduled(&self) -> Cell {
-        let (ok, scheduled) = self.ok_and_scheduled();
-        Cell::figure(format!("{ok} / {scheduled}"), None::<f64>)
-            .in_terminal(format!("{ok}/{scheduled}"))
-    }
+fn quantile(metric: Metric, share: f64) -> impl Fn(&Metrics<'_>) -> Cell {
+    move |metrics| metrics.quantile(metric, share)
 }
 
 /// A row for each case, and below it one for each traffic class of its mix.
 pub(crate) fn cases(report: &Report) -> Table {
-    let mean = |metric: Metric| move |row: &CaseRow<'_>| row.metrics.mean(metric);
-    let scalar = |metric: Metric| move |row: &CaseRow<'_>| row.metrics.scalar(metric);
-    let quantile =
-        |metric: Metric, share: f64| move |row: &CaseRow<'_>| row.metrics.quantile(metric, share);
     let text = Column::text;
     let number = Column::number;
-    let columns = Columns::new()
+    let columns = Columns::<Metrics<'_>>::new()
         .add(text().key("scenario"), |_| {
             Cell::prose(&report.manifest.name)
         })
         .add(
             text().documents("Case").terminal("CASE", 0).key("case"),
-            CaseRow::name,
+            |row| {
+                let cell = Cell::case(row.index, &row.case.id);
+                match row.group {
+                    Some(class) => cell.in_terminal(format!("{}: {}", row.case.id, class.name)),
+                    None => cell,
+                }
+            },
         )
         .add(text().key("entry"), |row| {
-            Cell::raw(json!(row.class.map(|class| &class.name)))
+            Cell::raw(json!(row.group.map(|class| &class.name)))
         })
         .add(text().documents("Load").key("load"), |row| {
-            Cell::prose(&row.metrics.case.load)
+            Cell::prose(&row.case.load)
         })
-        .add(text().html("SLOs"), |row| verdict_counts(row.metrics.case))
+        .add(text().html("SLOs"), |row| verdict_counts(row.case))
         .add(
             number().markdown("ok / scheduled").terminal("OK", 0),
-            CaseRow::ok_of_scheduled,
+            Metrics::ok_of_scheduled,
         )
         .add(number().html("ok").rare().key("ok"), |row| {
-            Cell::count(row.ok_and_scheduled().0).with_stat("counts", "ok")
+            row.ok().with_stat("counts", "ok")
         })
         .add(number().html("Requests").rare().key("scheduled"), |row| {
-            Cell::count(row.ok_and_scheduled().1).with_stat("counts", "scheduled")
+            row.scheduled().with_stat("counts", "scheduled")
         })
         .add(
             number()
                 .documents("Errors")
                 .terminal("ERRORS", 2)
                 .key("error_rate_share"),
-            |row| row.metrics.errors(),
+            Metrics::errors,
         )
-        .add(number().terminal("TIME", 8), |row| row.metrics.window())
+        .add(number().terminal("TIME", 8), Metrics::window)
         .add(
             number()
                 .documents("req/s")
@@ -210,7 +239,7 @@ pub(crate) fn cases(report: &Report) -> Table {
             scalar(Metric::OutputTps),
         )
         .add(text().key("token_source"), |row| {
-            Cell::raw(json!(row.metrics.case.token_source))
+            Cell::raw(json!(row.case.token_source))
         })
         .add(number().terminal("IN TOK", 9), mean(Metric::PromptTokens))
         .add(number().terminal("OUT TOK", 10), mean(Metric::OutputTokens))
@@ -270,22 +299,14 @@ pub(crate) fn cases(report: &Report) -> Table {
             quantile(Metric::E2e, 0.99),
         );
     let rows = indexed(report).flat_map(|(index, case)| {
-        let of_case = CaseRow {
-            index,
-            metrics: Metrics::of_case(case),
-            class: None,
-        };
+        let of_case = Metrics::of_case(index, case);
         let classes = case.groups.iter().filter(|group| group.entry);
-        let of_classes = classes.map(move |class| CaseRow {
-            index,
-            metrics: Metrics::of_group(case, class),
-            class: Some(class),
-        });
+        let of_classes = classes.map(move |class| Metrics::of_group(index, case, class));
         std::iter::once(of_case).chain(of_classes)
     });
-    let finish = |item: &CaseRow<'_>, row: Row| {
-        let row = row.case(&item.metrics.case.id);
-        match item.class {
+    let finish = |item: &Metrics<'_>, row: Row| {
+        let row = row.case(&item.case.id);
+        match item.group {
             Some(_) => row.group(),
             None => row,
         }
@@ -395,11 +416,15 @@ pub(crate) fn short_table(
                 .collect(),
         };
         let blank = first.len() - 1;
-        rows.push(row(&Metrics::of_case(case), first, verdict(case)));
+        rows.push(row(&Metrics::of_case(index, case), first, verdict(case)));
         for class in case.groups.iter().filter(|group| group.entry) {
             let mut first = vec![Cell::code(&format!("  {}", class.name))];
             first.extend((0..blank).map(|_| Cell::code("")));
-            rows.push(row(&Metrics::of_group(case, class), first, Cell::prose("")));
+            rows.push(row(
+                &Metrics::of_group(index, case, class),
+                first,
+                Cell::prose(""),
+            ));
         }
     }
     Table::new(columns, rows)
@@ -431,67 +456,28 @@ pub fn case_table(report: &Report, width: Option<usize>, color: bool) -> String 
     cases(report).terminal(Screen { width, color })
 }
 
-/// A group of requests of a case.
-struct GroupRow<'a> {
-    index: usize,
-    group: &'a GroupReport,
-    metrics: Metrics<'a>,
-}
-
-fn group_row<'a>(index: usize, case: &'a CaseReport, group: &'a GroupReport) -> GroupRow<'a> {
-    GroupRow {
-        index,
-        group,
-        metrics: Metrics::of_group(case, group),
-    }
-}
-
-impl GroupRow<'_> {
-    fn case(&self) -> Cell {
-        Cell::case(self.index, &self.metrics.case.id)
-    }
-
-    fn name(&self) -> Cell {
-        Cell::code(&self.group.name)
-    }
-
-    /// The achieved and the offered arrival rate.
-    fn rates(&self) -> Cell {
-        let rate = |metric| match self.group.scalars.get(&metric) {
-            Some(rate) => number(*rate),
-            None => ABSENT.to_owned(),
-        };
-        let [sent, offered] = [Metric::RateAchieved, Metric::RateOffered].map(rate);
-        Cell::figure(format!("{sent} / {offered}"), None::<f64>)
-    }
-}
-
 /// The groups of requests within cases: traffic classes of a mix, and groups of the dataset. Arrival rates are shown
 /// if any case has an arrival plan.
 pub(crate) fn groups<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -> Table {
     let all = cases.flat_map(|(index, case)| {
         let groups = case.groups.iter();
-        groups.map(move |group| group_row(index, case, group))
+        groups.map(move |group| Metrics::of_group(index, case, group))
     });
-    let all: Vec<GroupRow<'_>> = all.collect();
-    let mut groups = all.iter().map(|row| row.group);
-    let has_rates = groups.any(|group| group.scalars.contains_key(&Metric::RateOffered));
-    let quantile =
-        |metric: Metric, share: f64| move |row: &GroupRow<'_>| row.metrics.quantile(metric, share);
-    let scalar = |metric: Metric| move |row: &GroupRow<'_>| row.metrics.scalar(metric);
+    let all: Vec<Metrics<'_>> = all.collect();
+    let has_rates = all
+        .iter()
+        .any(|metrics| metrics.scalars.contains_key(&Metric::RateOffered));
     let shown = |head: &str| Column::number().documents(head);
     Columns::new()
-        .add(Column::text().documents("Case"), GroupRow::case)
-        .add(Column::text().documents("Group"), GroupRow::name)
-        .add(Column::number().markdown("ok / scheduled"), |row| {
-            let counts = format!("{} / {}", row.group.ok, row.group.scheduled);
-            Cell::figure(counts, None::<f64>)
-        })
-        .add(Column::number().html("Requests"), |row| {
-            Cell::count(row.group.scheduled)
-        })
-        .add(Column::number().html("ok"), |row| Cell::count(row.group.ok))
-        .add(shown("Errors"), |row| row.metrics.errors())
+        .add_case(Column::text().documents("Case"))
+        .add(Column::text().documents("Group"), Metrics::name)
+        .add(
+            Column::number().markdown("ok / scheduled"),
+            Metrics::ok_of_scheduled,
+        )
+        .add(Column::number().html("Requests"), Metrics::scheduled)
+        .add(Column::number().html("ok"), Metrics::ok)
+        .add(shown("Errors"), Metrics::errors)
         .add(shown("req/s"), scalar(Metric::RequestThroughput))
         .add(shown("Output tok/s"), scalar(Metric::OutputTps))
         .add(shown("Prompt tokens"), quantile(Metric::PromptTokens, 0.50))
@@ -508,7 +494,7 @@ pub(crate) fn groups<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -
         .add(shown("tok/s per user"), scalar(Metric::OutputTpsPerUser))
         .add(shown("E2E p50, ms"), quantile(Metric::E2e, 0.50))
         .add(shown("E2E p99, ms"), quantile(Metric::E2e, 0.99))
-        .add_if(has_rates, shown("Sent / offered, req/s"), GroupRow::rates)
+        .add_if(has_rates, shown("Sent / offered, req/s"), Metrics::rates)
         .table(all)
 }
 
@@ -516,26 +502,22 @@ pub(crate) fn groups<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -
 pub(crate) fn endpoints<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -> Table {
     let rows = cases.flat_map(|(index, case)| {
         let all = case.endpoints.iter().chain(&case.headers);
-        all.map(move |endpoint| group_row(index, case, endpoint))
+        all.map(move |endpoint| Metrics::of_group(index, case, endpoint))
     });
-    let quantile =
-        |metric: Metric, share: f64| move |row: &GroupRow<'_>| row.metrics.quantile(metric, share);
     let shown =
         |head: &str, short: &str, rank| Column::number().documents(head).terminal(short, rank);
     Columns::new()
-        .add(Column::text().documents("Case"), GroupRow::case)
+        .add_case(Column::text().documents("Case"))
         .add(
             Column::text().documents("Endpoint").terminal("ENDPOINT", 0),
-            GroupRow::name,
+            Metrics::name,
         )
-        .add(shown("Requests", "REQUESTS", 0), |row| {
-            Cell::count(row.group.scheduled)
-        })
+        .add(shown("Requests", "REQUESTS", 0), Metrics::scheduled)
         .add(shown("Share", "SHARE", 4), |row| {
-            let share = endpoint_share(row.metrics.case, row.group);
+            let share = row.group.and_then(|it| endpoint_share(row.case, it));
             Cell::figure(share.map_or_else(|| ABSENT.to_owned(), percent), share)
         })
-        .add(shown("Errors", "ERRORS", 1), |row| row.metrics.errors())
+        .add(shown("Errors", "ERRORS", 1), Metrics::errors)
         .add(
             shown("TTFT p50, ms", "TTFT P50", 2),
             quantile(Metric::Ttft, 0.50),
@@ -544,12 +526,16 @@ pub(crate) fn endpoints<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>
             shown("TTFT p95, ms", "TTFT P95", 2),
             quantile(Metric::Ttft, 0.95),
         )
-        .add(shown("Output tok/s", "OUT TOK/S", 3), |row| {
-            row.metrics.scalar(Metric::OutputTps)
-        })
+        .add(
+            shown("Output tok/s", "OUT TOK/S", 3),
+            scalar(Metric::OutputTps),
+        )
         .add(shown("Tokens ÷ mean", "TOKENS/MEAN", 3), |row| {
-            let mean = mean_output_tokens(row.metrics.case, row.group);
-            Cell::number(mean.map(|mean| output_tokens(row.group) / mean))
+            let of_mean = row.group.and_then(|it| {
+                let mean = mean_output_tokens(row.case, it)?;
+                Some(output_tokens(it) / mean)
+            });
+            Cell::number(of_mean)
         })
         .table(rows)
 }
@@ -591,20 +577,18 @@ pub(crate) fn steady_states(report: &Report) -> Table {
     let steady =
         indexed(report).filter_map(|(index, case)| Some((index, case, case.timelines.steady?)));
     let instant = |at: f64| Cell::figure(value(at, Unit::Seconds), at);
-    Columns::new()
-        .add(
-            Column::text().markdown("Case"),
-            |(index, case, _): &(usize, &CaseReport, (f64, f64))| Cell::case(*index, &case.id),
-        )
+    Columns::<(usize, &CaseReport, (f64, f64))>::new()
+        .add_case(Column::text().markdown("Case"))
         .add(Column::number().markdown("From"), |(.., steady)| {
             instant(steady.0)
         })
         .add(Column::number().markdown("Until"), |(.., steady)| {
             instant(steady.1)
         })
-        .add(Column::number().markdown("Output tok/s"), |(_, case, _)| {
-            Metrics::of_case(case).scalar(Metric::OutputTpsSteady)
-        })
+        .add(
+            Column::number().markdown("Output tok/s"),
+            |(index, case, _)| Metrics::of_case(*index, case).scalar(Metric::OutputTpsSteady),
+        )
         .table(steady)
 }
 
@@ -612,11 +596,8 @@ pub(crate) fn steady_states(report: &Report) -> Table {
 pub(crate) fn prompt_lengths(report: &Report) -> Table {
     let known =
         indexed(report).filter_map(|(index, case)| Some((index, case, case.prompt_lengths?)));
-    Columns::new()
-        .add(
-            Column::text().markdown("Case"),
-            |(index, case, _): &(usize, &CaseReport, PromptLengths)| Cell::case(*index, &case.id),
-        )
+    Columns::<(usize, &CaseReport, PromptLengths)>::new()
+        .add_case(Column::text().markdown("Case"))
         .add(Column::number().markdown("n"), |(.., lengths)| {
             Cell::count(lengths.n)
         })
@@ -642,11 +623,8 @@ pub(crate) fn failures<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>)
         let all = case.failures.iter();
         all.map(move |failure| (index, case, failure))
     });
-    Columns::new()
-        .add(
-            Column::text().documents("Case"),
-            |(index, case, _): &(usize, &CaseReport, &FailureExample)| Cell::case(*index, &case.id),
-        )
+    Columns::<(usize, &CaseReport, &FailureExample)>::new()
+        .add_case(Column::text().documents("Case"))
         .add(Column::text().documents("Kind"), |(.., failure)| {
             Cell::code(failure.kind.name()).emphasized(Emphasis::Fail)
         })
@@ -660,7 +638,7 @@ pub(crate) fn failures<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>)
         .add(Column::text().documents("Where"), |(.., failure)| {
             Cell::prose(&failure.at)
         })
-        .table_with(failures, |(_, case, _), row| row.case(&case.id))
+        .table_by_case(failures)
 }
 
 /// Retried requests and requests cancelled by the client, of the cases that had any.
@@ -677,9 +655,7 @@ pub(crate) fn retries(report: &Report) -> Table {
     };
     let some = indexed(report).filter(|(_, case)| case.counts.retries + case.counts.abandoned > 0);
     Columns::<Indexed<'_>>::new()
-        .add(Column::text().documents("Case"), |(index, case)| {
-            Cell::case(*index, &case.id)
-        })
+        .add_case(Column::text().documents("Case"))
         .add(
             Column::number().documents("Retries"),
             count("retries", |counts| counts.retries),
@@ -704,7 +680,7 @@ pub(crate) fn retries(report: &Report) -> Table {
             Column::number().html("Requests"),
             count("scheduled", |counts| counts.scheduled),
         )
-        .table_with(some, |(_, case), row| row.case(&case.id))
+        .table_by_case(some)
 }
 
 /// The counts of a case, and its metrics with one value per case.

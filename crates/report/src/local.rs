@@ -29,10 +29,8 @@ pub(super) fn models(report: &Report) -> Table {
     let text = |head: &str| Column::text().documents(head);
     let number = |head: &str| Column::number().documents(head);
     let duration = |duration: Nanos| Cell::figure(millis(duration.millis()), None::<f64>);
-    Columns::new()
-        .add(text("Case"), |(index, case, _): &LocalCase<'_>| {
-            Cell::case(*index, &case.id)
-        })
+    Columns::<LocalCase<'_>>::new()
+        .add_case(text("Case"))
         .add(text("Model"), |(.., part)| Cell::code(&part.loaded.model))
         .add(text("Architecture"), |(.., part)| {
             Cell::prose(&part.loaded.architecture)
@@ -61,7 +59,7 @@ pub(super) fn models(report: &Report) -> Table {
         .add(number("Copy to device"), |(.., part)| {
             duration(part.loaded.place)
         })
-        .table_with(local_cases(report), |(_, case, _), row| row.case(&case.id))
+        .table_by_case(local_cases(report))
 }
 
 /// `7.62 B`, `494 M`, `1.2 M`.
@@ -90,11 +88,8 @@ pub(super) fn batches(report: &Report) -> Table {
         None => Cell::number(None),
     };
     let shown = |head: &str| Column::number().documents(head);
-    Columns::new()
-        .add(
-            Column::text().documents("Case"),
-            |(index, case, _): &Batches<'_>| Cell::case(*index, &case.id),
-        )
+    Columns::<Batches<'_>>::new()
+        .add_case(Column::text().documents("Case"))
         .add(shown("Batches"), |(.., all)| Cell::count(all.batches))
         .add(shown("Requests"), |(.., all)| Cell::count(all.rows))
         .add(shown("Prompt tokens"), |(.., all)| {
@@ -136,7 +131,7 @@ pub(super) fn batches(report: &Report) -> Table {
         .add(shown("Device memory, last / peak"), |(.., all)| {
             memory(all.device_memory.0, all.device_memory.1)
         })
-        .table_with(measured, |(_, case, _), row| row.case(&case.id))
+        .table_by_case(measured)
 }
 
 /// The speeds of a `speed_benchmark`, one row per case and prompt length.
@@ -155,11 +150,8 @@ pub(super) fn speeds(report: &Report) -> Table {
             .documents(head)
             .terminal(&head.to_uppercase(), rank)
     };
-    Columns::new()
-        .add(
-            Column::text().documents("Case").terminal("CASE", 0),
-            |(index, case, _): &Speed<'_>| Cell::case(*index, &case.id),
-        )
+    Columns::<Speed<'_>>::new()
+        .add_case(Column::text().documents("Case").terminal("CASE", 0))
         .add(shown("Input length", 0), |(.., speed)| {
             Cell::count(speed.prompt_tokens)
         })
@@ -170,7 +162,7 @@ pub(super) fn speeds(report: &Report) -> Table {
             decimals(speed.memory.map(|memory| memory as f64 / GB))
         })
         .add(shown("Requests", 1), |(.., speed)| Cell::count(speed.ok))
-        .table_with(speeds, |(_, case, _), row| row.case(&case.id))
+        .table_by_case(speeds)
 }
 
 /// A line for each case with a local model, for a terminal.

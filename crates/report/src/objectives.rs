@@ -82,10 +82,7 @@ fn table(report: &Report, verdicts: Vec<Judged<'_>>) -> Table {
         .add(text().key("scenario"), |_| {
             Cell::prose(&report.manifest.name)
         })
-        .add(
-            text().documents("Case").terminal("CASE", 1).key("case"),
-            |(index, case, _): &Judged<'_>| Cell::case(*index, &case.id),
-        )
+        .add_case(text().documents("Case").terminal("CASE", 1).key("case"))
         .add(
             text()
                 .documents("SLO")

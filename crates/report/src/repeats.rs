@@ -43,10 +43,8 @@ pub(super) fn rounds_table(report: &Report) -> Table {
     };
     let text = |head: &str| Column::text().markdown(head);
     let number = |head: &str| Column::number().markdown(head);
-    Columns::new()
-        .add(text("Case"), |(index, case, _): &Repeat<'_>| {
-            Cell::case(*index, &case.id)
-        })
+    Columns::<Repeat<'_>>::new()
+        .add_case(text("Case"))
         .add(text("Metric"), |(.., repeat)| {
             let (name, unit) = (repeat.metric.name(), repeat.metric.unit().symbol());
             Cell::prose(&format!("`{name}`, {unit}"))

@@ -13,9 +13,7 @@ pub(crate) fn output_lengths<'a>(cases: impl Iterator<Item = (usize, &'a CaseRep
     };
     let shown = |head: &str| Column::number().documents(head);
     Columns::<Lengths<'_>>::new()
-        .add(Column::text().documents("Case"), |(index, case, _)| {
-            Cell::case(*index, &case.id)
-        })
+        .add_case(Column::text().documents("Case"))
         .add(shown("Replies"), of("n", |lengths| Cell::count(lengths.n)))
         .add(
             shown("Tokens requested, mean"),
@@ -47,7 +45,7 @@ pub(crate) fn output_lengths<'a>(cases: impl Iterator<Item = (usize, &'a CaseRep
                 Cell::figure(percent(share), share)
             }),
         )
-        .table_with(known, |(_, case, _), row| row.case(&case.id))
+        .table_by_case(known)
 }
 
 /// A row for each finish reason of each case.
@@ -57,11 +55,8 @@ pub(crate) fn finish_reasons<'a>(cases: impl Iterator<Item = (usize, &'a CaseRep
         let reasons = case.finish_reasons.iter();
         reasons.map(move |it| (index, case, it))
     });
-    Columns::new()
-        .add(
-            Column::text().documents("Case"),
-            |(index, case, _): &Reason<'_>| Cell::case(*index, &case.id),
-        )
+    Columns::<Reason<'_>>::new()
+        .add_case(Column::text().documents("Case"))
         .add(
             Column::text().documents("Finish reason"),
             |(.., it)| match it.reason.as_str() {
@@ -77,16 +72,14 @@ pub(crate) fn finish_reasons<'a>(cases: impl Iterator<Item = (usize, &'a CaseRep
             let share = it.count as f64 / all.max(1) as f64;
             Cell::figure(percent(share), share).with_stat("finish_shares", &it.reason)
         })
-        .table_with(reasons, |(_, case, _), row| row.case(&case.id))
+        .table_by_case(reasons)
 }
 
 /// What some replies of a case consist of: their name, their number, and the largest reported count, each with its key.
 type ReplyLine<'a> = (
     usize,
     &'a CaseReport,
-    String,
-    (String, u64),
-    Option<(String, u64)>,
+    (String, (String, u64), Option<(String, u64)>),
 );
 
 /// What replies consist of, of each case whose replies are not all counted by the server and as the API describes.
@@ -136,28 +129,25 @@ pub(crate) fn reply_accounts<'a>(cases: impl Iterator<Item = (usize, &'a CaseRep
             });
             let lines = by_source.chain(kinds.filter(|(_, (_, count), _)| *count > 0));
             let lines: Vec<_> = lines.chain(anomalies).collect();
-            let of_case = move |(name, count, largest)| (index, case, name, count, largest);
+            let of_case = move |line| (index, case, line);
             lines.into_iter().map(of_case)
         });
     // The keys are paths in `replies` of results.json.
     let counted = |(key, count): &(String, u64)| Cell::count(*count).with_stat("replies", key);
     Columns::<ReplyLine<'_>>::new()
-        .add(Column::text().documents("Case"), |(index, case, ..)| {
-            Cell::case(*index, &case.id)
-        })
-        .add(Column::text().documents("Replies"), |(_, _, name, ..)| {
+        .add_case(Column::text().documents("Case"))
+        .add(Column::text().documents("Replies"), |(.., (name, ..))| {
             Cell::prose(name)
         })
-        .add(Column::number().documents("Count"), |(.., count, _)| {
-            counted(count)
-        })
+        .add(
+            Column::number().documents("Count"),
+            |(.., (_, count, _))| counted(count),
+        )
         .add(
             Column::number().documents("Reported, up to"),
-            |(.., largest): &ReplyLine<'_>| {
-                largest.as_ref().map_or_else(|| Cell::prose(""), counted)
-            },
+            |(.., (.., largest))| largest.as_ref().map_or_else(|| Cell::prose(""), counted),
         )
-        .table_with(rows, |(_, case, ..), row| row.case(&case.id))
+        .table_by_case(rows)
 }
 
 #[cfg(test)]

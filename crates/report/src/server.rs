@@ -41,9 +41,7 @@ pub(super) fn starts_table(report: &Report) -> Table {
     let text = |head: &str| Column::text().documents(head);
     let number = |head: &str| Column::number().documents(head);
     Columns::<Start<'_>>::new()
-        .add(text("Case"), |(index, case, _)| {
-            Cell::case(*index, &case.id)
-        })
+        .add_case(text("Case"))
         .add(number("PID"), |(.., startup)| {
             Cell::count(u64::from(startup.pid)).with_stat("startup", "pid")
         })
@@ -55,7 +53,7 @@ pub(super) fn starts_table(report: &Report) -> Table {
         .add(text("Command"), |(.., startup)| {
             Cell::code(&startup.command)
         })
-        .table_with(starts(report), |(_, case, _), row| row.case(&case.id))
+        .table_by_case(starts(report))
 }
 
 /// The times of a start in their order, with their names in results.json.

@@ -27,10 +27,8 @@ pub(crate) fn shards_table(report: &Report) -> Table {
     };
     let text = |head: &str| Column::text().documents(head);
     let number = |head: &str| Column::number().documents(head);
-    Columns::new()
-        .add(text("Case"), |(index, case, _): &Shard<'_>| {
-            Cell::case(*index, &case.id)
-        })
+    Columns::<Shard<'_>>::new()
+        .add_case(text("Case"))
         .add(number("Shard"), |(.., shard)| {
             Cell::count(u64::from(shard.index))
         })
@@ -62,7 +60,7 @@ pub(crate) fn shards_table(report: &Report) -> Table {
         .add(text("Reasons"), |(.., shard)| {
             Cell::prose(&InvalidReason::joined(&shard.reasons))
         })
-        .table_with(shards, |(_, case, _), row| row.case(&case.id))
+        .table_by_case(shards)
 }
 
 /// All shards of a case, or of many those that differ.

@@ -8,7 +8,7 @@ use crate::ReportError;
 use crate::format::{ABSENT, code, number, plain, prose};
 use llmscen_core::check::Ruling;
 use llmscen_core::escape::escape_csv_cell as guard_formula;
-use llmscen_core::report::RunVerdict;
+use llmscen_core::report::{CaseReport, RunVerdict};
 use minijinja::HtmlEscape;
 use serde_json::{Map, Value, json};
 
@@ -171,6 +171,39 @@ impl<'a, T> Columns<'a, T> {
         };
         let rows = items.into_iter().map(row).collect();
         Table::new(self.0.into_iter().map(|(column, _)| column).collect(), rows)
+    }
+}
+
+/// What a row of a table about cases is about.
+pub(crate) trait OfCase {
+    /// The case, with its index in the report.
+    fn case(&self) -> (usize, &CaseReport);
+}
+
+impl OfCase for (usize, &CaseReport) {
+    fn case(&self) -> (usize, &CaseReport) {
+        *self
+    }
+}
+
+impl<T> OfCase for (usize, &CaseReport, T) {
+    fn case(&self) -> (usize, &CaseReport) {
+        (self.0, self.1)
+    }
+}
+
+impl<'a, T: OfCase> Columns<'a, T> {
+    /// Adds the column of the case.
+    pub(crate) fn add_case(self, column: Column) -> Columns<'a, T> {
+        self.add(column, |item| {
+            let (index, case) = item.case();
+            Cell::case(index, &case.id)
+        })
+    }
+
+    /// A row for each item, marked with its case.
+    pub(crate) fn table_by_case(self, items: impl IntoIterator<Item = T>) -> Table {
+        self.table_with(items, |item, row| row.case(&item.case().1.id))
     }
 }
 

@@ -105,7 +105,7 @@ const METRIC: &str = r#"[
    "mem_usage": {"total_vram": {"value": 16368, "unit": "MB"}, "used_vram": {"value": 2048, "unit": "MB"}}}
 ]"#;
 
-/// The same of ROCm 7 on a machine whose first GPU cannot be read.
+/// The output of ROCm 7 on a machine whose first GPU cannot be read.
 const WRAPPED: &str = r#"WARNING: User is missing the following required groups: render
 {"gpu_data": [
   {"gpu": 0, "usage": "N/A", "power": {"socket_power": "N/A", "throttle_status": "N/A"}, "clock": {"gfx_0": {"clk": "N/A"}},
